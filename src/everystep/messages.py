@@ -1,0 +1,190 @@
+"""What crosses between the API process and the worker, and between a handler and the engine client.
+
+Owns the frozen messages.  Ignorant of how they are encoded or sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from everystep.sampling_params import SamplingParams
+from everystep.types import FinishReason, SampledToken, TokenEvent
+
+
+# --- API process → worker ------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """One sequence for a lane.  ``arrival_s`` is in seconds since the server's start."""
+
+    sequence_id: str
+    request_id: str
+    policy: str
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    eos_token_ids: tuple[int, ...]
+    priority: int
+    arrival_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End a sequence for ``reason`` (stop string seen, client gone, deadline passed)."""
+
+    sequence_id: str
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Leave the loop and exit."""
+
+
+# --- worker → API process ------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the worker is ready with; its first message."""
+
+    model: str
+    runner: str
+    precision: str
+    num_threads: int
+    block_size: int
+    num_blocks: int
+    kv_block_bytes: int
+    max_model_len: int
+    seats: dict[str, int]  # by lane
+    start_up_s: dict[str, float]  # part of the start → seconds it took
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One seat of one step, as CONTRACT's ``/steps`` shows it."""
+
+    seat: int
+    sequence_id: str
+    request_id: str
+    phase: str  # prefill | decode | held
+    new_tokens: int
+    context_tokens: int
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """One waiting sequence of one step; how long it has waited follows from ``arrival_s``."""
+
+    sequence_id: str
+    request_id: str
+    why: str
+    arrival_s: float
+    behind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One forward pass: who sat where, who waited and why.  Times in seconds since the server's start."""
+
+    step: int
+    policy: str
+    start_s: float
+    end_s: float
+    shape: tuple[int, int]  # the padded rectangle it would have been: rows × longest new part
+    rows: tuple[StepRow, ...]
+    blocks_used: int
+    blocks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """The numbers of a step that metrics need, without decoding the record."""
+
+    step: int
+    policy: str
+    start_s: float
+    end_s: float
+    num_working: int
+    num_held: int
+    num_empty: int
+    num_new_tokens: int
+    num_waiting: int
+    num_preemptions: int  # in this step
+    num_prefix_hit_tokens: int  # in this step
+    blocks_used: int
+    blocks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """All that leaves the worker for one step.
+
+    ``record`` is an encoded :class:`StepRecord`; ``waiting`` an encoded ``tuple[WaitingRow, ...]``, or ``None``
+    when the lane's line and causes are what they were at the lane's step before (so that both are kept, not
+    parsed, on the hot path).  ``started`` are the sequences that got their first seat in this step.
+    """
+
+    summary: StepSummary
+    record: bytes
+    waiting: bytes | None
+    started: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    events: tuple[TokenEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EventsOnly:
+    """Events that no step produced: refusals, aborts of waiting sequences."""
+
+    events: tuple[TokenEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The worker's last word when it can't go on."""
+
+    message: str
+
+
+# --- handler ↔ engine client ---------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """What a handler asks of the engine: some prompts, one set of parameters, one lane.
+
+    Each prompt yields ``params.n`` choices.  Choice ``c`` of prompt ``p`` has index ``p * n + c``.
+    """
+
+    request_id: str
+    prompts: tuple[tuple[int, ...], ...]  # token ids
+    params: SamplingParams
+    policy: str
+    priority: int = 0
+    timeout_s: float | None = None  # None: the server's --request-timeout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """News of one choice, as text: what a stream shows next.
+
+    ``text`` may be empty while a character or a possible stop string is incomplete.  ``tokens`` are the tokens
+    whose arrival this delta reports.  The last delta of a choice has ``finish_reason``.
+    """
+
+    index: int
+    sequence_id: str
+    text: str
+    tokens: tuple[SampledToken, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None  # the stop string or stop token that ended it
+    error: str | None = None
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What health endpoints say.  ``reason`` is for people where ``is_ready`` is false."""
+
+    is_live: bool
+    is_ready: bool
+    reason: str = ""
+    info: EngineInfo | None = field(default=None)
