@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from everystep.errors import EverystepError
 from everystep.sampling_params import SamplingParams
 from everystep.types import FinishReason, SampledToken, TokenEvent
 
@@ -175,7 +176,8 @@ class Delta:
     tokens: tuple[SampledToken, ...] = ()
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None  # the stop string or stop token that ended it
-    error: str | None = None
+    error: str | None = None  # in words, where the end is a failure or a deadline
+    failure: EverystepError | None = None  # the same, typed: what a handler raises
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
 

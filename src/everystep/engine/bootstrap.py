@@ -1,0 +1,140 @@
+"""From settings to a core that is ready to step, timed part by part.
+
+Owns the order of the start: open the model, build the runner, size and make the cache, warm up.  Ignorant of who drives
+the core afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everystep.architecture import Checkpoint
+from everystep.checkpoint import default_cache_dir, open_checkpoint
+from everystep.config import Settings
+from everystep.engine.core import EngineCore
+from everystep.engine.lanes import build_lanes, num_seats
+from everystep.engine.memory import available_bytes, num_kv_blocks
+from everystep.errors import UnsupportedOption
+from everystep.messages import EngineInfo
+from everystep.sched import BlockPool
+from everystep.types import Runner
+
+logger = logging.getLogger(__name__)
+BUILT_RUNNERS = ("auto", "openvino", "fake")
+
+
+@dataclass(slots=True)
+class StartUp:
+    """Seconds that each part of the start took."""
+
+    parts_s: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.parts_s[name] = round(time.monotonic() - start, 3)
+
+
+def build_core(
+    settings: Settings,
+    *,
+    now_s: Callable[[], float],
+    drain: Callable[[], None] = lambda: None,
+    first_step: int = 0,
+    runner: Runner | None = None,
+    start_up: StartUp | None = None,
+) -> tuple[EngineCore, EngineInfo]:
+    """A warm core and what it is.  ``runner`` replaces the one that the settings name (tests, own runners)."""
+    start_up = start_up or StartUp()
+    with start_up.part("open model"):
+        checkpoint = open_checkpoint(settings.model, cache_dir(settings))
+    with start_up.part("build runner"):
+        runner = runner or build_runner(settings, checkpoint)
+    max_model_len = resolve_max_model_len(settings, checkpoint)
+    seats = num_seats(settings)
+    num_blocks = num_kv_blocks(
+        kv_cache_gib=settings.kv_cache_gib,
+        block_bytes=runner.kv_block_bytes,
+        block_size=runner.block_size,
+        num_seats=sum(seats.values()),
+        max_model_len=max_model_len,
+        free_bytes=available_bytes(),
+    )
+    with start_up.part("make KV cache"):
+        runner.allocate(num_blocks)
+    with start_up.part("warm up"):
+        runner.warm_up(max(seats.values()), settings.max_num_batched_tokens)
+    pool = BlockPool(num_blocks, runner.block_size, prefix_cache=settings.prefix_cache)
+    core = EngineCore(
+        runner=runner,
+        lanes=build_lanes(settings, pool, max_model_len),
+        pool=pool,
+        now_s=now_s,
+        drain=drain,
+        first_step=first_step,
+        check_when_idle=settings.log_level == "debug",
+    )
+    info = EngineInfo(
+        model=settings.served_name,
+        runner=str(getattr(runner, "name", type(runner).__name__)),
+        precision=str(getattr(runner, "precision", "none")),
+        num_threads=int(getattr(runner, "num_threads", 1)),
+        block_size=runner.block_size,
+        num_blocks=num_blocks,
+        kv_block_bytes=runner.kv_block_bytes,
+        max_model_len=max_model_len,
+        seats=seats,
+        start_up_s=start_up.parts_s,
+    )
+    return core, info
+
+
+def build_runner(settings: Settings, checkpoint: Checkpoint) -> Runner:
+    """The runner that the settings name.  Raises :class:`UnsupportedOption` for one that isn't built yet."""
+    refuse_unbuilt_options(settings)
+    if settings.runner == "fake":
+        from everystep.runner.fake import FakeRunner
+
+        return FakeRunner(vocab_size=checkpoint.architecture.vocab_size)
+    from everystep.runner.openvino_runner import OpenVINORunner  # half a second of import, paid where it runs
+
+    return OpenVINORunner(
+        checkpoint,
+        precision=settings.precision,
+        deterministic=settings.deterministic,
+        num_threads=settings.threads,
+        cache_dir=cache_dir(settings),
+    )
+
+
+def refuse_unbuilt_options(settings: Settings) -> None:
+    """An option that this version doesn't do is refused by name, never ignored."""
+    if settings.runner not in BUILT_RUNNERS:
+        raise UnsupportedOption(
+            f"runner={settings.runner!r} isn't part of this version; use one of {', '.join(BUILT_RUNNERS)}",
+            param="runner",
+        )
+    for name in ("vllm_python", "vllm_url"):
+        if getattr(settings, name) is not None:
+            raise UnsupportedOption(f"{name} isn't part of this version", param=name)
+
+
+def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint) -> int:
+    """Tokens of context a sequence may use: the setting, at most what the model was made for."""
+    limit = checkpoint.architecture.max_context_len
+    asked = settings.max_model_len
+    if asked is not None and asked > limit:
+        raise UnsupportedOption(
+            f"max_model_len={asked} is over the {limit} tokens that the model was made for", param="max_model_len"
+        )
+    return asked or limit
+
+
+def cache_dir(settings: Settings) -> Path:
+    return settings.cache_dir or default_cache_dir()

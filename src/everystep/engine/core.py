@@ -1,0 +1,157 @@
+"""The core loop: whose turn it is, one forward pass, what clients may now see.
+
+Owns the lanes' turns and the order plan → run → drain → apply.  Ignorant of processes, sockets, text and HTTP: the
+worker, the offline :class:`everystep.LLM` and the tests drive the same object.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from everystep.errors import EverystepError
+from everystep.messages import Abort, StepOutput, Submit
+from everystep.observe.record import RecordBuilder
+from everystep.types import (
+    FinishReason,
+    Policy,
+    Runner,
+    Sequence,
+    StepPlan,
+    StepResult,
+    TokenEvent,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Pool(Protocol):
+    """What the core reads of the block pool that the lanes share."""
+
+    num_blocks: int
+
+    @property
+    def num_used_blocks(self) -> int: ...
+
+    def check(self) -> None: ...
+
+
+class EngineCore:
+    """Several lanes on one runner.  Not thread-safe: one caller drives ``submit``, ``abort`` and ``step``."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        lanes: Mapping[str, Policy],
+        pool: Pool,
+        now_s: Callable[[], float],
+        drain: Callable[[], None] = lambda: None,
+        first_step: int = 0,
+        check_when_idle: bool = False,
+    ) -> None:
+        """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile."""
+        self.runner = runner
+        self.lanes = dict(lanes)
+        self.pool = pool
+        self._now_s = now_s
+        self._drain = drain
+        self._records = RecordBuilder()
+        self._step = first_step
+        self._turn = list(self.lanes)
+        self._arrivals = 0
+        self._events: list[TokenEvent] = []  # produced by no step: refusals, aborts
+        self._check_when_idle = check_when_idle
+
+    # --- what comes in ---------------------------------------------------------------------------
+    def submit(self, message: Submit) -> None:
+        """Put a sequence into its lane's line.  A refusal becomes a FAILED event, never an exception."""
+        sequence = Sequence(
+            sequence_id=message.sequence_id,
+            request_id=message.request_id,
+            policy=message.policy,
+            token_ids=list(message.prompt_ids),
+            num_prompt_tokens=len(message.prompt_ids),
+            params=message.params,
+            seed=message.seed,
+            eos_token_ids=frozenset(message.eos_token_ids),
+            priority=message.priority,
+            arrival_s=message.arrival_s,
+            arrival_index=self._arrivals,
+        )
+        self._arrivals += 1
+        try:
+            self.lanes[message.policy].add(sequence)
+        except EverystepError as error:
+            self._events.append(_end(message.sequence_id, FinishReason.FAILED, error.message))
+
+    def abort(self, message: Abort) -> None:
+        """End a sequence now.  Its seat and blocks are free at once; an id that isn't here (any more) is no error."""
+        if any(lane.abort(message.sequence_id, message.reason) for lane in self.lanes.values()):
+            self._events.append(_end(message.sequence_id, message.reason, None))
+
+    # --- what goes on ----------------------------------------------------------------------------
+    def has_work(self) -> bool:
+        return any(lane.has_work() for lane in self.lanes.values())
+
+    def take_events(self) -> tuple[TokenEvent, ...]:
+        """Events that no step produced, once."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def step(self) -> StepOutput | None:
+        """One forward pass for the lane whose turn it is; ``None`` if no lane can run now."""
+        start_s = self._now_s()
+        lane, plan = self._next_plan(start_s)
+        if lane is None:
+            return None
+        result = self._run(plan)
+        self._drain()  # clients may have left during the pass
+        events = lane.apply(plan, result)
+        end_s = start_s + result.step_s if result.step_s is not None else self._now_s()
+        output = self._records.build(
+            step=self._step,
+            plan=plan,
+            policy=lane,
+            events=events,
+            start_s=start_s,
+            end_s=end_s,
+            blocks_used=self.pool.num_used_blocks,
+            blocks_total=self.pool.num_blocks,
+        )
+        self._step += 1
+        if self._check_when_idle and not self.has_work():
+            self.pool.check()
+        return output
+
+    def next_ready_s(self) -> float | None:
+        """When a lane that waits for company will start by itself; ``None`` if only a message can change things."""
+        times = [lane.ready_at_s() for lane in self.lanes.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def _next_plan(self, now_s: float) -> tuple[Policy | None, StepPlan]:
+        """The first lane in turn that can run, and its plan; that lane goes to the end of the turn."""
+        for name in list(self._turn):
+            lane = self.lanes[name]
+            if not lane.has_work():
+                continue
+            plan = lane.plan(now_s)
+            if plan.rows:
+                self._turn.remove(name)
+                self._turn.append(name)
+                return lane, plan
+        return None, StepPlan(policy="")
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        """A pass that raises fails its rows; the engine goes on with the next."""
+        try:
+            return self.runner.run(plan)
+        except Exception as error:
+            logger.exception("the forward pass failed")
+            words = f"the forward pass failed: {type(error).__name__}: {error}"
+            return StepResult(tokens={}, errors={row.sequence.sequence_id: words for row in plan.rows})
+
+
+def _end(sequence_id: str, reason: FinishReason, error: str | None) -> TokenEvent:
+    return TokenEvent(sequence_id, finish_reason=reason, error=error)

@@ -1,0 +1,143 @@
+"""The worker's loop: drain the inbox, step, send what came of it.
+
+Owns the loop, the heartbeat and the worker process's entry point.  Ignorant of text, HTTP and asyncio.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, MutableSequence
+from dataclasses import dataclass
+
+from everystep.config import Settings
+from everystep.engine.bootstrap import StartUp, build_core
+from everystep.engine.codec import WorkerStream
+from everystep.engine.core import EngineCore
+from everystep.errors import EverystepError
+from everystep.messages import Abort, EventsOnly, Shutdown, Submit, WorkerFailed
+from everystep.types import Runner
+
+logger = logging.getLogger(__name__)
+
+IDLE_BEAT_S = 0.5  # an idle worker still beats this often
+HEARTBEAT_SLOTS = 1  # [seconds since the server's start of the last beat]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerArgs:
+    """What a worker needs to start.  ``epoch_s`` is the server's start on the system-wide monotonic clock."""
+
+    settings: Settings
+    epoch_s: float
+    first_step: int
+    spawned_s: float  # monotonic; process start and imports count as part of the start
+
+
+class Shutdowned(Exception):
+    """The client asked the worker to leave."""
+
+
+class WorkerLoop:
+    """Drives one core from one stream until told to stop or the other end is closed."""
+
+    def __init__(self, stream: WorkerStream, args: WorkerArgs, heartbeat: MutableSequence[float]) -> None:
+        self._stream = stream
+        self._args = args
+        self._heartbeat = heartbeat
+        self._core: EngineCore | None = None
+
+    def now_s(self) -> float:
+        return time.monotonic() - self._args.epoch_s
+
+    def run(self, make_runner: Callable[[], Runner] | None = None) -> None:
+        """Build, say what was built, then step until the end.  Raises nothing for an end that was asked for."""
+        start_up = StartUp({"start process": round(time.monotonic() - self._args.spawned_s, 3)})
+        core, info = build_core(
+            self._args.settings,
+            now_s=self.now_s,
+            drain=self._drain,
+            first_step=self._args.first_step,
+            runner=make_runner() if make_runner else None,
+            start_up=start_up,
+        )
+        self._core = core
+        self._beat()
+        self._stream.send(info)
+        try:
+            while True:
+                self._turn(core)
+        except (Shutdowned, EOFError, BrokenPipeError, ConnectionResetError):
+            core.runner.close()
+
+    def _turn(self, core: EngineCore) -> None:
+        """One step, or a wait for something to do."""
+        self._beat()
+        output = core.step() if core.has_work() else None
+        if output is not None:
+            self._stream.send(output)
+        else:
+            self._receive(self._idle_s(core))
+        self._drain()
+        if events := core.take_events():
+            self._stream.send(EventsOnly(events))
+
+    def _idle_s(self, core: EngineCore) -> float:
+        ready_s = core.next_ready_s()
+        return IDLE_BEAT_S if ready_s is None else min(IDLE_BEAT_S, max(0.0, ready_s - self.now_s()))
+
+    def _drain(self) -> None:
+        self._receive(0.0)
+
+    def _receive(self, timeout_s: float) -> None:
+        assert self._core is not None
+        for message in self._stream.receive(timeout_s):
+            match message:
+                case Submit():
+                    self._core.submit(message)
+                case Abort():
+                    self._core.abort(message)
+                case Shutdown():
+                    raise Shutdowned
+                case _:
+                    raise ValueError(f"a worker doesn't take {type(message).__name__}")
+
+    def _beat(self) -> None:
+        self._heartbeat[0] = self.now_s()
+
+
+def serve_stream(
+    sock: socket.socket,
+    args: WorkerArgs,
+    heartbeat: MutableSequence[float],
+    make_runner: Callable[[], Runner] | None = None,
+) -> None:
+    """Run a worker on ``sock`` until its end; whatever stops it is said to the other end in one line."""
+    stream = WorkerStream(sock)
+    try:
+        WorkerLoop(stream, args, heartbeat).run(make_runner)
+    except Exception as error:
+        words = error.message if isinstance(error, EverystepError) else f"{type(error).__name__}: {error}"
+        logger.log(logging.ERROR, "worker failed: %s", words, exc_info=not isinstance(error, EverystepError))
+        _say_last_word(stream, words)
+    finally:
+        stream.close()
+
+
+def _say_last_word(stream: WorkerStream, words: str) -> None:
+    try:
+        stream.send(WorkerFailed(words))
+    except OSError:
+        logger.debug("nobody is left to hear: %s", words)
+
+
+def main(sock: socket.socket, args: WorkerArgs, heartbeat: MutableSequence[float]) -> None:
+    """Entry point of the spawned process.  Signals for the terminal's group are the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    from everystep.observe.logs import configure_logging
+
+    configure_logging(level=args.settings.log_level, as_json=args.settings.log_json)
+    serve_stream(sock, args, heartbeat)
