@@ -6,7 +6,7 @@ Ignorant of clocks, models, processes and clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as SequenceABC
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -173,6 +173,10 @@ class Policy(Protocol):
 
     name: str
     num_seats: int
+    num_preemptions: int  # ever
+    num_prefix_hit_tokens: int  # ever; prompt or resumed tokens found in the cache
+    last_started: tuple[str, ...]  # got a seat in the last plan, for the first time or again
+    last_preempted: tuple[str, ...]  # lost theirs in the last plan
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence into the waiting line.  Raises :class:`PromptTooLong` if it can never fit."""
@@ -189,8 +193,14 @@ class Policy(Protocol):
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
         """Move the counters, end who ended, free seats and blocks.  Rows aborted since ``plan`` are skipped."""
 
-    def why_waiting(self) -> SequenceABC[Waiting]:
-        """Each waiting sequence with its cause as of the last plan, first in line first."""
+    def why_waiting(self) -> tuple[Waiting, ...]:
+        """Each waiting sequence with its cause as of the last plan, first in line first.
+
+        The very same tuple while nothing changed, so that an observer needn't look twice.
+        """
+
+    def ready_at_s(self) -> float | None:
+        """When the lane will run without a message (it waits for company); ``None`` if it has no such time."""
 
 
 class Runner(Protocol):

@@ -106,18 +106,20 @@ class EngineCore:
         lane, plan = self._next_plan(start_s)
         if lane is None:
             return None
+        waiting, blocks_used = lane.why_waiting(), self.pool.num_used_blocks
         result = self._run(plan)
         self._drain()  # clients may have left during the pass
         events = lane.apply(plan, result)
         end_s = start_s + result.step_s if result.step_s is not None else self._now_s()
         output = self._records.build(
             step=self._step,
+            lane=lane,
             plan=plan,
-            policy=lane,
+            waiting=waiting,
             events=events,
             start_s=start_s,
             end_s=end_s,
-            blocks_used=self.pool.num_used_blocks,
+            blocks_used=blocks_used,
             blocks_total=self.pool.num_blocks,
         )
         self._step += 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import deque
 
 from everystep.config import Settings
-from everystep.errors import InvalidParameter, InvalidRequest, PromptTooLong, QueueFull
+from everystep.errors import InvalidParameter, InvalidRequest, QueueFull
 from everystep.messages import EngineInfo, GenerationRequest
+from everystep.sched import check_fits
 
 DRAIN_WINDOW = 64  # starts over which the drain rate is measured
 MAX_RETRY_AFTER_S = 60.0
@@ -37,29 +38,11 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
         if token_id >= vocab_size:
             raise InvalidParameter(f"token id {token_id} is outside the vocabulary of {vocab_size}")
     for prompt_ids in request.prompts:
-        check_prompt(len(prompt_ids), params.max_tokens, info)
-
-
-def check_prompt(num_prompt_tokens: int, max_tokens: int, info: EngineInfo) -> None:
-    """A prompt must be there, leave room for its answer in the context, and fit the KV cache with one token more."""
-    if num_prompt_tokens < 1:
-        raise InvalidRequest("the prompt is empty: at least one token is needed", param="prompt")
-    room = info.max_model_len - num_prompt_tokens
-    if room < 1:
-        raise PromptTooLong(
-            f"the prompt has {num_prompt_tokens} tokens; the context holds {info.max_model_len}, prompt and output",
-            param="prompt",
-        )
-    if max_tokens > room:
-        raise PromptTooLong(
-            f"max_tokens={max_tokens} but the prompt leaves room for {room} of {info.max_model_len}",
-            param="max_tokens",
-        )
-    cache_tokens = info.num_blocks * info.block_size
-    if num_prompt_tokens + 1 > cache_tokens:
-        raise PromptTooLong(
-            f"the prompt has {num_prompt_tokens} tokens; the KV cache holds {cache_tokens} (--kv-cache-gib)",
-            param="prompt",
+        check_fits(
+            len(prompt_ids),
+            params.max_tokens,
+            max_model_len=info.max_model_len,
+            cache_tokens=info.num_blocks * info.block_size,
         )
 
 

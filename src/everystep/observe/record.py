@@ -1,0 +1,115 @@
+"""From a plan and what came of it to the step's record: who sat where, who waited and why.
+
+Owns the encoding of step records, in the worker.  Built to be always on: rows are packed once, an unchanged line
+not at all.  Ignorant of clocks and of what decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceABC
+
+import msgspec
+
+from everystep.messages import StepOutput, StepRecord, StepRow, StepSummary, WaitingRow
+from everystep.types import Policy, Row, StepPlan, TokenEvent, Waiting
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class RecordBuilder:
+    """Remembers what each lane last said of its line, and its counters, to say only what changed."""
+
+    def __init__(self) -> None:
+        self._last_waiting: dict[str, tuple[Waiting, ...]] = {}
+        self._last_counts: dict[str, tuple[int, int]] = {}
+
+    def build(
+        self,
+        *,
+        step: int,
+        lane: Policy,
+        plan: StepPlan,
+        waiting: tuple[Waiting, ...],
+        events: SequenceABC[TokenEvent],
+        start_s: float,
+        end_s: float,
+        blocks_used: int,
+        blocks_total: int,
+    ) -> StepOutput:
+        """The step as it crosses to the API process."""
+        num_preemptions, num_hit_tokens = self._count_since(lane)
+        record = StepRecord(
+            step, plan.policy, start_s, end_s, _shape(plan), _rows(plan, events), blocks_used, blocks_total
+        )
+        summary = StepSummary(
+            step=step,
+            policy=plan.policy,
+            start_s=start_s,
+            end_s=end_s,
+            num_working=len(plan.rows),
+            num_held=len(plan.held),
+            num_empty=lane.num_seats - len(plan.rows) - len(plan.held),
+            num_new_tokens=plan.num_new_tokens,
+            num_waiting=len(waiting),
+            num_preemptions=num_preemptions,
+            num_prefix_hit_tokens=num_hit_tokens,
+            blocks_used=blocks_used,
+            blocks_total=blocks_total,
+        )
+        return StepOutput(
+            summary,
+            _encoder.encode(record),
+            self._encode_waiting(plan.policy, waiting),
+            lane.last_started,
+            lane.last_preempted,
+            tuple(events),
+        )
+
+    def _count_since(self, lane: Policy) -> tuple[int, int]:
+        now = (lane.num_preemptions, lane.num_prefix_hit_tokens)
+        before = self._last_counts.get(lane.name, (0, 0))
+        self._last_counts[lane.name] = now
+        return now[0] - before[0], now[1] - before[1]
+
+    def _encode_waiting(self, policy: str, waiting: tuple[Waiting, ...]) -> bytes | None:
+        """``None`` where the lane gave the very object that it gave before."""
+        if self._last_waiting.get(policy) is waiting:
+            return None
+        self._last_waiting[policy] = waiting
+        return _encoder.encode([_waiting_row(entry) for entry in waiting])
+
+
+def _shape(plan: StepPlan) -> tuple[int, int]:
+    return len(plan.rows), max((row.num_new_tokens for row in plan.rows), default=0)
+
+
+def _rows(plan: StepPlan, events: SequenceABC[TokenEvent]) -> tuple[StepRow, ...]:
+    """Rows by seat.  A row reads a prompt as long as it starts inside it."""
+    finishes = {event.sequence_id: event.finish_reason for event in events if event.finish_reason is not None}
+    rows = [_row(row, finishes) for row in plan.rows]
+    if plan.held:
+        rows += [_row(row, finishes) for row in plan.held]
+    rows.sort(key=lambda row: row.seat)
+    return tuple(rows)
+
+
+def _row(row: Row, finishes: dict[str, str]) -> StepRow:
+    sequence = row.sequence
+    if row.num_new_tokens == 0:
+        phase = "held"
+    else:
+        phase = "prefill" if row.start < sequence.num_prompt_tokens else "decode"
+    return StepRow(
+        row.seat,
+        sequence.sequence_id,
+        sequence.request_id,
+        phase,
+        row.num_new_tokens,
+        row.start + row.num_new_tokens,
+        finishes.get(sequence.sequence_id),
+    )
+
+
+def _waiting_row(entry: Waiting) -> WaitingRow:
+    sequence = entry.sequence
+    return WaitingRow(sequence.sequence_id, sequence.request_id, entry.why, sequence.arrival_s, entry.behind)

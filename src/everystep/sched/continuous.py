@@ -1,0 +1,158 @@
+"""Continuous batching: the line is looked at before every step, and a seat that frees is filled at once.
+
+Owns seats, token budget, admission by prefix, and preemption by recompute.  Ignorant of models, clocks and clients.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from everystep.sched.blocks import BlockPool
+from everystep.sched.lane import Lane
+from everystep.types import Row, Sequence, StepPlan, StepResult, TokenEvent, WaitCause
+
+
+class ContinuousPolicy(Lane):
+    """Up to ``max_num_seqs`` rows and ``max_num_batched_tokens`` new tokens a step.
+
+    Decoding rows come first, one token each, so that no prompt delays them by more than one budgeted step; then
+    chunks of prompts being read; then admissions in order of rank.  A sequence is admitted when its known tokens
+    find blocks (shared ones first), and grows on demand.  When no block is left the lowest-ranked running sequence
+    gives all of its blocks back and waits again.
+    """
+
+    name = "continuous"
+
+    def __init__(
+        self,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 512,
+        *,
+        pool: BlockPool | None = None,
+        max_model_len: int | None = None,
+        ageing_s: float = 10.0,
+    ) -> None:
+        super().__init__(max_num_seqs, pool, max_model_len, ageing_s)
+        if max_num_batched_tokens < max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens={max_num_batched_tokens} is below max_num_seqs={max_num_seqs}: "
+                "every decoding row needs one token of the budget"
+            )
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self._seats: dict[str, int] = {}  # sequence id → seat
+        self._running: list[Sequence] = []  # by rank, best first
+        self._free_seats = list(range(max_num_seqs))
+        heapify(self._free_seats)
+
+    def plan(self, now_s: float) -> StepPlan:
+        """Make room for everybody's next token, then spend the budget: decodes, chunks, admissions."""
+        self.last_preempted = self._make_room()
+        decodes = [self._row(sequence, 1) for sequence in self._running if sequence.num_uncomputed_tokens == 1]
+        budget = self.max_num_batched_tokens - len(decodes)
+        chunks = []
+        for sequence in self._running:
+            if sequence.num_uncomputed_tokens > 1 and budget > 0:
+                chunks.append(self._row(sequence, min(budget, sequence.num_uncomputed_tokens)))
+                budget -= chunks[-1].num_new_tokens
+        admitted = self._admit(budget)
+        self.last_started = tuple(row.sequence.sequence_id for row in admitted)
+        return StepPlan(self.name, (*decodes, *chunks, *admitted))
+
+    def apply(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
+        """As every lane; then full blocks become findable to others."""
+        events = super().apply(plan, result)
+        for row in plan.rows:
+            if not row.sequence.is_finished:
+                self._commit(row)
+        return events
+
+    # --- blocks ----------------------------------------------------------------------------------
+    def _make_room(self) -> tuple[str, ...]:
+        """A block for each running sequence whose next token begins one; the lowest-ranked pay for the others."""
+        preempted = []
+        for sequence in list(self._running):
+            while sequence.sequence_id in self._seats and self._lacks_block(sequence):
+                if self.pool.num_free_blocks:
+                    sequence.block_ids += self.pool.allocate(1)
+                else:
+                    preempted.append(self._preempt(self._running[-1]))
+        return tuple(preempted)
+
+    def _lacks_block(self, sequence: Sequence) -> bool:
+        return len(sequence.block_ids) * self.pool.block_size < sequence.num_tokens
+
+    def _preempt(self, sequence: Sequence) -> str:
+        """Take seat and blocks; its tokens stay, and its rank puts it before later arrivals."""
+        self._unseat(sequence)
+        self.pool.release(sequence.block_ids)
+        sequence.block_ids = []
+        sequence.num_computed_tokens = 0
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        self._line.add(sequence)
+        return sequence.sequence_id
+
+    def _commit(self, row: Row) -> None:
+        sequence = row.sequence
+        self.pool.commit(sequence.token_ids, sequence.block_ids, row.start, row.end)
+
+    # --- admission -------------------------------------------------------------------------------
+    def _admit(self, budget: int) -> list[Row]:
+        """Seat the head of the line while seats, budget and blocks last.  Not in a step that took blocks away."""
+        rows: list[Row] = []
+        self._cause = WaitCause.NO_BLOCKS if self.last_preempted else WaitCause.NO_SEAT
+        while self._line and self._free_seats and not self.last_preempted:
+            if budget == 0:
+                self._cause = WaitCause.NO_BUDGET
+                break
+            if not self._take_blocks(self._line.head):
+                self._cause = WaitCause.NO_BLOCKS
+                break
+            sequence = self._seat(self._line.pop_head())
+            rows.append(self._row(sequence, min(budget, sequence.num_uncomputed_tokens)))
+            budget -= rows[-1].num_new_tokens
+        return rows
+
+    def _take_blocks(self, sequence: Sequence) -> bool:
+        """Blocks for all known tokens, shared where their content is known; or a claim on what is lacking.
+
+        While others run, one more block for each of them must stay free: else they would preempt this one at once.
+        """
+        shared = self.pool.match_prefix(sequence.token_ids)
+        num_new = self.pool.blocks_for(sequence.num_tokens) - len(shared)
+        num_free_needed = num_new + self.pool.num_revived(shared)
+        if num_free_needed + len(self._running) > self.pool.num_admittable(self.name):
+            self.pool.claim(self.name, min(self.pool.num_blocks, num_free_needed + len(self._running)))
+            return False
+        self.pool.unclaim(self.name)
+        self.pool.share(shared)
+        sequence.block_ids = shared + self.pool.allocate(num_new)
+        self._count_hit(sequence, len(shared) * self.pool.block_size)
+        return True
+
+    def _count_hit(self, sequence: Sequence, num_tokens: int) -> None:
+        sequence.num_computed_tokens = num_tokens
+        self.num_prefix_hit_tokens += num_tokens
+        if sequence.num_preemptions == 0:
+            sequence.num_cached_tokens = num_tokens
+
+    # --- seats -----------------------------------------------------------------------------------
+    def _row(self, sequence: Sequence, num_new_tokens: int) -> Row:
+        return Row(sequence, self._seats[sequence.sequence_id], sequence.num_computed_tokens, num_new_tokens)
+
+    def _seat(self, sequence: Sequence) -> Sequence:
+        self._seats[sequence.sequence_id] = heappop(self._free_seats)
+        self._running.append(sequence)
+        self._running.sort(key=self._line.rank)
+        return sequence
+
+    def _unseat(self, sequence: Sequence) -> None:
+        heappush(self._free_seats, self._seats.pop(sequence.sequence_id))
+        self._running = [running for running in self._running if running is not sequence]
+
+    def _is_seated(self, sequence: Sequence) -> bool:
+        return sequence.sequence_id in self._seats
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._unseat(sequence)
+        super()._leave(sequence)
