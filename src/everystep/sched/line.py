@@ -1,85 +1,79 @@
-"""Sequences in order of rank.
+"""The waiting line: ranked by priority that improves with waiting, then by arrival.
 
-Owns the order: priority, improved by one for every ``ageing_s`` of waiting, then arrival.  Ignorant of seats and
-blocks.
-
-Under linear ageing the order of two sequences never changes.  At any time ``t`` a sequence's aged priority is
-``priority - (t - arrival_s) / ageing_s``; the ``t`` is common to all, so ``priority + arrival_s / ageing_s`` ranks
-them once and for ever, and nothing is sorted anew as time passes.  It follows that a sequence is never overtaken by
-one that comes later than ``(its priority - theirs) * ageing_s`` seconds after it.
+Owns the order.  Ageing is linear, so the order of two waiting sequences never changes: the rank is fixed at arrival
+and time needn't be known.  A bound on waiting follows: nobody is overtaken by arrivals later than
+``ageing_s`` × (difference of priorities).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, insort
 from collections.abc import Iterator
+from operator import itemgetter
 
-from everystep.errors import ConfigError
-from everystep.types import Sequence
+from everystep.types import Sequence, WaitCause, Waiting
+
+Rank = tuple[float, float, int]
+_by_rank = itemgetter(0)
 
 
-class RankedLine:
-    """Sequences, best rank first.  ``version`` changes whenever somebody comes or goes."""
+def rank_of(sequence: Sequence, ageing_s: float) -> Rank:
+    """Less is better: at any time, priority − waited/ageing_s orders sequences as this does."""
+    return (sequence.priority + sequence.arrival_s / ageing_s, sequence.arrival_s, sequence.arrival_index)
+
+
+class Line:
+    """Sequences by rank, best first, with the cause why they wait."""
 
     def __init__(self, ageing_s: float) -> None:
-        if not ageing_s > 0:
-            raise ConfigError(f"ageing_s={ageing_s:g} must be above 0", param="ageing_s")
-        self.version = 0
-        self._ageing_s = ageing_s
-        self._ranks: list[tuple[float, int]] = []  # ascending, parallel to _sequences
-        self._sequences: list[Sequence] = []
-        self._by_id: dict[str, Sequence] = {}
+        if ageing_s <= 0:
+            raise ValueError(f"ageing_s={ageing_s} must be positive")
+        self.ageing_s = ageing_s
+        self._entries: list[tuple[Rank, Sequence]] = []
+        self._causes: tuple[Waiting, ...] = ()
+        self._causes_of: WaitCause | None = None
+        self._is_changed = True
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._sequences)
-
-    def __contains__(self, sequence_id: object) -> bool:
-        return sequence_id in self._by_id
+        return (sequence for _, sequence in self._entries)
 
     @property
     def head(self) -> Sequence:
-        return self._sequences[0]
+        return self._entries[0][1]
 
-    @property
-    def tail(self) -> Sequence:
-        return self._sequences[-1]
+    def rank(self, sequence: Sequence) -> Rank:
+        return rank_of(sequence, self.ageing_s)
 
-    def add(self, sequence: Sequence, *, before_equals: bool = False) -> None:
-        """Put the sequence where its rank says, behind its equals unless it was there before them."""
-        assert sequence.sequence_id not in self._by_id, f"{sequence.sequence_id} is in the line already"
-        rank = self._rank(sequence)
-        index = bisect_left(self._ranks, rank) if before_equals else bisect_right(self._ranks, rank)
-        self._ranks.insert(index, rank)
-        self._sequences.insert(index, sequence)
-        self._by_id[sequence.sequence_id] = sequence
-        self.version += 1
-
-    def remove(self, sequence_id: str) -> Sequence | None:
-        """Take the sequence out; ``None`` if it isn't here."""
-        sequence = self._by_id.pop(sequence_id, None)
-        if sequence is None:
-            return None
-        index = bisect_left(self._ranks, self._rank(sequence))
-        while self._sequences[index] is not sequence:
-            index += 1
-        del self._ranks[index], self._sequences[index]
-        self.version += 1
-        return sequence
+    def add(self, sequence: Sequence) -> None:
+        insort(self._entries, (self.rank(sequence), sequence), key=_by_rank)
+        self._is_changed = True
 
     def pop_head(self) -> Sequence:
-        sequence = self._sequences.pop(0)
-        del self._ranks[0], self._by_id[sequence.sequence_id]
-        self.version += 1
-        return sequence
+        self._is_changed = True
+        return self._entries.pop(0)[1]
 
-    def pop_tail(self) -> Sequence:
-        sequence = self._sequences.pop()
-        del self._ranks[-1], self._by_id[sequence.sequence_id]
-        self.version += 1
-        return sequence
+    def remove(self, sequence: Sequence) -> None:
+        position = bisect_left(self._entries, self.rank(sequence), key=_by_rank)
+        assert self._entries[position][1] is sequence
+        del self._entries[position]
+        self._is_changed = True
 
-    def _rank(self, sequence: Sequence) -> tuple[float, int]:
-        return (sequence.priority + sequence.arrival_s / self._ageing_s, sequence.arrival_index)
+    def why_waiting(self, cause: WaitCause) -> tuple[Waiting, ...]:
+        """Everybody's cause, given the head's.  The same object as before while nothing changed.
+
+        Only blocks are sought by rank, so behind a head that lacks them the others wait for the head.
+        """
+        if self._is_changed or cause is not self._causes_of:
+            self._causes = self._explain(cause)
+            self._causes_of, self._is_changed = cause, False
+        return self._causes
+
+    def _explain(self, cause: WaitCause) -> tuple[Waiting, ...]:
+        if cause is not WaitCause.NO_BLOCKS or not self._entries:
+            return tuple(Waiting(sequence, cause) for sequence in self)
+        head, *others = self
+        behind = (Waiting(other, WaitCause.BEHIND, head.sequence_id) for other in others)
+        return (Waiting(head, cause), *behind)
