@@ -1,0 +1,110 @@
+# Every command a person or CI needs.  `make` alone lists them.
+#
+# make serve   a bare machine becomes a running server on 127.0.0.1:8000; ARGS="--port 9000" is passed on
+# make test    install what the tests need (no torch, no browser, no service) and run them
+# make test-all  the same, and every part that needs more: torch and transformers
+# make check   formatter check, lint, strict types, import floors, make test
+# make bench   the default benchmark
+#
+# Stamps in the environment's folder remember what is installed, so that a second run starts at once.
+
+PYTHON ?=
+ARGS ?=
+VENV := .venv
+VENV_ALL := .venv-all
+INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+PROJECT := pyproject.toml constraints.txt
+MODEL := smollm2-135m
+
+# A Python that can make an environment: new enough, with venv and pip's seed (Debian packs those apart).
+define MAKE_VENV
+	@set -e; \
+	for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "Making $(1) with $$("$$candidate" --version) ..."; \
+	        exec "$$candidate" -m venv --clear $(1); \
+	    fi; \
+	done; \
+	echo "everystep needs Python 3.11 or newer with its venv module, and found none." >&2; \
+	echo "Install one (Debian, Ubuntu: apt install python3-venv), or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+	exit 1
+endef
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help:
+	@sed -n 's/^# make /  make /p' Makefile
+
+.PHONY: serve
+serve: $(VENV)/.model
+	@exec $(VENV)/bin/everystep serve $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.dev $(VENV)/.model
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: test-all
+test-all: test $(VENV_ALL)/.all
+	$(VENV_ALL)/bin/python -m pytest -m "torch or slow" --timeout 1200
+
+.PHONY: check
+check: format-check lint types floors test
+
+.PHONY: format-check
+format-check: $(VENV)/.dev
+	$(VENV)/bin/ruff format --check .
+
+.PHONY: lint
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+
+.PHONY: types
+types: $(VENV)/.dev
+	$(VENV)/bin/mypy
+
+.PHONY: floors
+floors: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest -q tests/house
+
+.PHONY: bench
+bench:
+	@echo "make bench: the benchmark client isn't part of this version" >&2
+	@exit 1
+
+.PHONY: options
+options: $(VENV)/.dev
+	$(VENV)/bin/python docs/make_options.py
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) $(VENV_ALL) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+# --- environments --------------------------------------------------------------------------------
+$(VENV)/.made:
+	$(call MAKE_VENV,$(VENV))
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.made $(PROJECT)
+	@echo "Installing everystep (about 400 MB with OpenVINO) ..."
+	@$(VENV)/bin/python $(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.serve
+	@echo "Installing what the tests need ..."
+	@$(VENV)/bin/python $(INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.model: $(VENV)/.serve
+	@$(VENV)/bin/everystep pull $(MODEL)
+	@touch $@
+
+$(VENV_ALL)/.made:
+	$(call MAKE_VENV,$(VENV_ALL))
+	@touch $@
+
+$(VENV_ALL)/.all: $(VENV_ALL)/.made $(PROJECT)
+	@echo "Installing everystep with torch and transformers ..."
+	@$(VENV_ALL)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	@touch $@
