@@ -5,7 +5,7 @@ Owns the types that ``checkpoint`` fills and that ``runner`` and ``text`` are ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -94,5 +94,9 @@ class Checkpoint:
     content_key: str  # hex; changes when any byte that matters changes
     architecture: Architecture
     weights: Weights
-    tokenizer: TokenizerData
+    read_tokenizer: Callable[[], TokenizerData]  # on demand: only the process that handles text pays for it
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)  # shown, never silently applied
+
+    @property
+    def tokenizer(self) -> TokenizerData:
+        return self.read_tokenizer()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from everystep.errors import EverystepError
 from everystep.sampling_params import SamplingParams
 from everystep.types import FinishReason, SampledToken, TokenEvent
@@ -58,8 +60,9 @@ class EngineInfo:
     start_up_s: dict[str, float]  # part of the start → seconds it took
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+# The three parts of the step log are made by the hundred in every step: as structs encoded by position they cost a
+# tenth of what frozen dataclasses do.
+class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One seat of one step, as CONTRACT's ``/steps`` shows it."""
 
     seat: int
@@ -71,8 +74,7 @@ class StepRow:
     finish: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRow:
+class WaitingRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One waiting sequence of one step; how long it has waited follows from ``arrival_s``."""
 
     sequence_id: str
@@ -82,8 +84,7 @@ class WaitingRow:
     behind: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """One forward pass: who sat where, who waited and why.  Times in seconds since the server's start."""
 
     step: int

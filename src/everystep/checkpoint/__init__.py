@@ -1,0 +1,13 @@
+"""From a model's name to its files, and from its files to a :class:`everystep.architecture.Checkpoint`.
+
+Owns model names, the cache of downloads, GGUF and safetensors.  Never modifies a model's files, never loads a pickle.
+
+Names of arrays are Hugging Face's: ``model.layers.0.self_attn.q_proj.weight`` (Llama, Mistral, Qwen2, Qwen3; GGUF names
+are translated), ``model.decoder.layers.0.fc1.weight`` (OPT), ``transformer.h.0.attn.c_attn.weight`` (GPT-2).  Linear
+weights are ``[out_features, in_features]`` in every family: GPT-2's Conv1D layout is transposed here.
+"""
+
+from everystep.checkpoint.names import default_cache_dir, open_checkpoint
+from everystep.checkpoint.pull import DEFAULT_MODEL, Progress, pull
+
+__all__ = ["DEFAULT_MODEL", "Progress", "default_cache_dir", "open_checkpoint", "pull"]

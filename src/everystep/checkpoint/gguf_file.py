@@ -1,0 +1,148 @@
+"""The GGUF container: its metadata and where its tensors lie.
+
+Owns the binary layout (GGUF versions 2 and 3, little endian; layout after the specification in ggml's docs/gguf.md).
+Written for speed of start: the reference reader takes seconds over a vocabulary's 100,000 strings, this one a tenth of
+one; a test compares the two.  Ignorant of what models are.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everystep.errors import ModelError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+DEFAULT_ALIGNMENT = 32
+MAX_COUNT = 10**8  # of anything in the header: more is a corrupt file, not a big model
+
+STRING, ARRAY = 8, 9
+SCALARS = {
+    0: struct.Struct("<B"),
+    1: struct.Struct("<b"),
+    2: struct.Struct("<H"),
+    3: struct.Struct("<h"),
+    4: struct.Struct("<I"),
+    5: struct.Struct("<i"),
+    6: struct.Struct("<f"),
+    7: struct.Struct("<?"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}
+U32, U64 = SCALARS[4], SCALARS[10]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies.  ``shape`` is NumPy's order (rows first), ``offset`` counts from the file's begin."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_number: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """A parsed header.  ``data`` maps the whole file, read-only."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+    data: mmap.mmap
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Parse the header.  Raises :class:`ModelError` for what is no GGUF file, or is cut short within its header."""
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise ModelError(f"{path} is empty") from error
+    try:
+        return _Parser(path, data).parse()
+    except (struct.error, IndexError, UnicodeDecodeError, MemoryError) as error:
+        raise ModelError(f"{path} is corrupt or cut short within its header") from error
+
+
+class _Parser:
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self._path = path
+        self._data = data
+        self._at = 0
+
+    def parse(self) -> GgufFile:
+        if self._data[:4] != MAGIC:
+            raise ModelError(f"{self._path} is no GGUF file")
+        self._at = 4
+        version = self._scalar(U32)
+        if version not in VERSIONS:
+            raise ModelError(f"{self._path} is GGUF version {version}; versions {VERSIONS} are supported")
+        num_tensors, num_keys = self._count(), self._count()
+        metadata = {self._string(): self._value(self._scalar(U32)) for _ in range(num_keys)}
+        headers = [self._tensor_header() for _ in range(num_tensors)]
+        alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT)) or DEFAULT_ALIGNMENT
+        start = -(-self._at // alignment) * alignment
+        infos = (TensorInfo(name, shape, kind, start + offset) for name, shape, kind, offset in headers)
+        return GgufFile(self._path, metadata, {info.name: info for info in infos}, self._data)
+
+    def _tensor_header(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._string()
+        num_dims = self._scalar(U32)
+        if num_dims > 4:
+            raise ModelError(f"{self._path} is corrupt: tensor {name!r} has {num_dims} dimensions")
+        shape = tuple(self._scalar(U64) for _ in range(num_dims))[::-1]  # the file has the fastest first
+        return name, shape, self._scalar(U32), self._scalar(U64)
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._string()
+        if kind == ARRAY:
+            return self._array()
+        if kind not in SCALARS:
+            raise ModelError(f"{self._path} is corrupt: metadata of unknown type {kind}")
+        return self._scalar(SCALARS[kind])
+
+    def _array(self) -> list[Any]:
+        kind, count = self._scalar(U32), self._count()
+        if kind == STRING:
+            return self._strings(count)
+        if kind == ARRAY:
+            return [self._array() for _ in range(count)]
+        if kind not in SCALARS:
+            raise ModelError(f"{self._path} is corrupt: array of unknown type {kind}")
+        layout = struct.Struct(f"<{count}{SCALARS[kind].format[-1]}")
+        values = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return list(values)
+
+    def _strings(self, count: int) -> list[str]:
+        data, at, unpack = self._data, self._at, U64.unpack_from
+        strings = []
+        for _ in range(count):
+            begin = at + 8
+            at = begin + unpack(data, at)[0]
+            strings.append(data[begin:at].decode())
+        if at > len(data):
+            raise IndexError
+        self._at = at
+        return strings
+
+    def _string(self) -> str:
+        return self._strings(1)[0]
+
+    def _count(self) -> int:
+        count = self._scalar(U64)
+        if count > MAX_COUNT:
+            raise ModelError(f"{self._path} is corrupt: it claims {count} entries")
+        return int(count)
+
+    def _scalar(self, layout: struct.Struct) -> Any:
+        (value,) = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return value

@@ -1,0 +1,48 @@
+"""What a model name means: an embedded default, a GGUF file, a Hugging Face folder, or a hub id.
+
+Owns the order in which these are tried.  Ignorant of what is inside the files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from everystep.architecture import Checkpoint
+from everystep.checkpoint.gguf_checkpoint import open_gguf
+from everystep.checkpoint.hf_checkpoint import open_hf_folder
+from everystep.checkpoint.pull import DEFAULT_MODEL, fetch_from_hub, pull
+from everystep.errors import ModelError
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def default_cache_dir() -> Path:
+    """``$EVERYSTEP_CACHE``, else ``everystep`` in the user's cache folder."""
+    named = os.environ.get("EVERYSTEP_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everystep"
+
+
+def open_checkpoint(name: str, cache_dir: Path) -> Checkpoint:
+    """Open a model by name or path; weights stay unread.  Raises :class:`ModelError` in one clear line."""
+    path = _locate(name, cache_dir)
+    try:
+        return open_hf_folder(path, name, cache_dir) if path.is_dir() else open_gguf(path, name, cache_dir)
+    except OSError as error:
+        raise ModelError(f"can't read {path}: {error.strerror or error}") from error
+
+
+def _locate(name: str, cache_dir: Path) -> Path:
+    if name == DEFAULT_MODEL:
+        return pull(name, cache_dir)
+    path = Path(name).expanduser()
+    if path.is_file() and path.suffix != ".gguf":
+        raise ModelError(f"{path} is neither a .gguf file nor a Hugging Face folder")
+    if path.exists():
+        return path
+    if HUB_ID.fullmatch(name) and not name.startswith("."):
+        return fetch_from_hub(name)
+    raise ModelError(f"no model {name!r}: not {DEFAULT_MODEL!r}, no such file or folder, and no hub id (owner/name)")
