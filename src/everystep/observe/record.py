@@ -7,13 +7,15 @@ not at all.  Ignorant of clocks and of what decided.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceABC
+from operator import attrgetter
 
 import msgspec
 
 from everystep.messages import StepOutput, StepRecord, StepRow, StepSummary, WaitingRow
-from everystep.types import Policy, Row, StepPlan, TokenEvent, Waiting
+from everystep.types import FinishReason, Policy, Row, StepPlan, TokenEvent, Waiting
 
 _encoder = msgspec.msgpack.Encoder()
+_by_seat = attrgetter("seat")
 
 
 class RecordBuilder:
@@ -84,30 +86,23 @@ def _shape(plan: StepPlan) -> tuple[int, int]:
 
 
 def _rows(plan: StepPlan, events: SequenceABC[TokenEvent]) -> tuple[StepRow, ...]:
-    """Rows by seat.  A row reads a prompt as long as it starts inside it."""
+    """Rows by seat."""
     finishes = {event.sequence_id: event.finish_reason for event in events if event.finish_reason is not None}
-    rows = [_row(row, finishes) for row in plan.rows]
+    rows = [_row(row, _phase(row), finishes.get(row.sequence.sequence_id)) for row in plan.rows]
     if plan.held:
-        rows += [_row(row, finishes) for row in plan.held]
-    rows.sort(key=lambda row: row.seat)
+        rows += [_row(row, "held", None) for row in plan.held]
+    rows.sort(key=_by_seat)
     return tuple(rows)
 
 
-def _row(row: Row, finishes: dict[str, str]) -> StepRow:
+def _phase(row: Row) -> str:
+    """A row reads a prompt as long as it starts inside it."""
+    return "prefill" if row.start < row.sequence.num_prompt_tokens else "decode"
+
+
+def _row(row: Row, phase: str, finish: FinishReason | None) -> StepRow:
     sequence = row.sequence
-    if row.num_new_tokens == 0:
-        phase = "held"
-    else:
-        phase = "prefill" if row.start < sequence.num_prompt_tokens else "decode"
-    return StepRow(
-        row.seat,
-        sequence.sequence_id,
-        sequence.request_id,
-        phase,
-        row.num_new_tokens,
-        row.start + row.num_new_tokens,
-        finishes.get(sequence.sequence_id),
-    )
+    return StepRow(row.seat, sequence.sequence_id, sequence.request_id, phase, row.num_new_tokens, row.end, finish)
 
 
 def _waiting_row(entry: Waiting) -> WaitingRow:

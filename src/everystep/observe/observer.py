@@ -1,0 +1,96 @@
+"""The observer: the one face that the engine client shows everything that happens to sequences.
+
+Owns the open sequences, and keeps step log, metrics and request log in agreement, for all three are told from here.
+Told everything, the time included (seconds since the server's start); decides nothing.  One thread.
+"""
+
+from __future__ import annotations
+
+from everystep.messages import StepOutput, Submit
+from everystep.observe.metrics import Metrics
+from everystep.observe.request_log import RequestLog
+from everystep.observe.sequence_life import SequenceLife
+from everystep.observe.step_log import StepLog
+from everystep.types import FinishReason
+
+
+class Observer:
+    """``accepted`` once for each sequence, ``finished`` once for each accepted; news of others is ignored."""
+
+    def __init__(self, *, policies: tuple[str, ...], step_log_size: int = 10_000, max_requests: int = 2_000) -> None:
+        self._open: dict[str, SequenceLife] = {}
+        self.step_log = StepLog(step_log_size)
+        self.requests = RequestLog(self.step_log, max_requests)
+        self.metrics = Metrics(policies, self._open.values())
+
+    # --- from the door ---------------------------------------------------------------------------
+    def accepted(self, submit: Submit) -> None:
+        """A sequence is in: the engine owes it an end."""
+        life = SequenceLife(
+            sequence_id=submit.sequence_id,
+            request_id=submit.request_id,
+            policy=submit.policy,
+            num_prompt_tokens=len(submit.prompt_ids),
+            arrival_s=submit.arrival_s,
+            accepted_after_step=self.step_log.last_step,
+        )
+        self.metrics.num_accepted[submit.policy] += 1
+        self._open[submit.sequence_id] = life
+        self.requests.add(life)
+
+    def rejected(self, policy: str) -> None:
+        """A sequence was refused for want of room."""
+        self.metrics.num_ended[policy, "rejected"] += 1
+
+    # --- from the worker -------------------------------------------------------------------------
+    def step(self, output: StepOutput) -> None:
+        """A forward pass.  Call it before the step's events are told."""
+        self.step_log.append(output)
+        self.metrics.step(output.summary)
+        for sequence_id in output.preempted:
+            if life := self._open.get(sequence_id):
+                life.is_seated = False
+                life.num_preemptions += 1
+        for sequence_id in output.started:
+            if life := self._open.get(sequence_id):
+                life.is_seated = True
+                self._note_first_step(life, output)
+
+    def worker_restarted(self) -> None:
+        """A worker was started in place of one that ended unasked."""
+        self.metrics.num_worker_restarts += 1
+
+    def token(self, sequence_id: str, now_s: float) -> None:
+        """A token of the sequence reached the API process."""
+        life = self._open.get(sequence_id)
+        if life is None:
+            return
+        metrics = self.metrics
+        metrics.num_generation_tokens += 1
+        life.num_output_tokens += 1
+        if life.last_token_s is None:
+            life.first_token_s = now_s
+            metrics.ttft_s.observe(now_s - life.arrival_s)
+        else:
+            metrics.itl_s.observe(now_s - life.last_token_s)
+        life.last_token_s = now_s
+
+    def finished(self, sequence_id: str, reason: FinishReason, now_s: float) -> None:
+        """The sequence has ended.  Telling it again changes nothing."""
+        life = self._open.pop(sequence_id, None)
+        if life is None:
+            return
+        life.is_seated = False
+        life.finish_reason = reason
+        life.finish_s = now_s
+        life.finished_after_step = self.step_log.last_step
+        self.metrics.num_ended[life.policy, reason.value] += 1
+        self.metrics.e2e_s.observe(now_s - life.arrival_s)
+
+    def _note_first_step(self, life: SequenceLife, output: StepOutput) -> None:
+        """Resumption after preemption is no first step."""
+        if life.first_step is None:
+            life.first_step = output.summary.step
+            life.first_step_s = output.summary.start_s
+            self.metrics.num_prompt_tokens += life.num_prompt_tokens
+            self.metrics.queue_s.observe(output.summary.start_s - life.arrival_s)

@@ -1,0 +1,47 @@
+"""A step in the shape that ``/steps`` shows.
+
+Owns that shape.  Ignorant of where steps come from and of HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from everystep.messages import WaitingRow
+from everystep.observe.step_pack import Step
+
+_encoder = msgspec.json.Encoder()
+_as_dict = msgspec.structs.asdict
+
+
+def step_as_dict(step: Step) -> dict[str, Any]:
+    """CONTRACT's record of one step."""
+    record = step.record
+    return {
+        "step": record.step,
+        "policy": record.policy,
+        "start_s": record.start_s,
+        "end_s": record.end_s,
+        "shape": list(record.shape),
+        "rows": [_as_dict(row) for row in record.rows],
+        "waiting": [_waiting_as_dict(row, record.start_s) for row in step.waiting],
+        "blocks_used": record.blocks_used,
+        "blocks_total": record.blocks_total,
+    }
+
+
+def step_as_json(step: Step) -> bytes:
+    """The same as one line of JSON."""
+    return _encoder.encode(step_as_dict(step))
+
+
+def _waiting_as_dict(row: WaitingRow, at_s: float) -> dict[str, Any]:
+    return {
+        "sequence_id": row.sequence_id,
+        "request_id": row.request_id,
+        "why": row.why,
+        "behind": row.behind,
+        "waited_s": round(max(0.0, at_s - row.arrival_s), 6),
+    }

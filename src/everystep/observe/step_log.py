@@ -1,0 +1,109 @@
+"""The step log: the last ten thousand steps and more, cheap to add to, readable by step number.
+
+Owns which steps are remembered.  Adding keeps the bytes that arrived and reads none of them; each eighth step packs
+eight.  One thread adds; what :meth:`StepLog.steps` returns may be read on any other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import Any
+
+from everystep.messages import StepOutput
+from everystep.observe.step_json import step_as_dict
+from everystep.observe.step_pack import RawStep, Step, pack, read, unpack
+
+PACK_STEPS = 8  # bounds both the pause for packing and what it takes to read one step
+NO_LINE = b"\x90"  # an empty array
+
+_last_of = attrgetter("last")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    first: int
+    last: int
+    num_steps: int
+    data: bytes
+
+
+class StepLog:
+    """At least the last ``size`` steps, and fewer than ``PACK_STEPS`` more."""
+
+    def __init__(self, size: int = 10_000) -> None:
+        if size < 1:
+            raise ValueError(f"a step log needs room for a step, got {size}")
+        self.size = size
+        self._packs: list[_Pack] = []  # oldest first
+        self._fresh: list[RawStep] = []  # not packed yet, fewer than PACK_STEPS
+        self._num_packed = 0
+        self._lines: dict[str, bytes] = {}  # policy → its line as last told
+
+    def __len__(self) -> int:
+        return self._num_packed + len(self._fresh)
+
+    @property
+    def first_step(self) -> int | None:
+        """The oldest step remembered; ``None`` before the first."""
+        if self._packs:
+            return self._packs[0].first
+        return self._fresh[0].step if self._fresh else None
+
+    @property
+    def last_step(self) -> int:
+        """The newest step; −1 before the first, so that every step comes after it."""
+        if self._fresh:
+            return self._fresh[-1].step
+        return self._packs[-1].last if self._packs else -1
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all that is remembered, without the interpreter's share."""
+        fresh = sum(len(raw.record) + len(raw.waiting) for raw in self._fresh)
+        return fresh + sum(len(pack.data) for pack in self._packs)
+
+    def append(self, output: StepOutput) -> None:
+        """Remember a step.  A number not above the last one's starts the log anew: the numbering itself did."""
+        summary = output.summary
+        if summary.step <= self.last_step:
+            self._forget_all()
+        if output.waiting is not None:
+            self._lines[summary.policy] = output.waiting
+        self._fresh.append(RawStep(summary.step, output.record, self._lines.get(summary.policy, NO_LINE)))
+        if len(self._fresh) == PACK_STEPS:
+            self._pack_fresh()
+
+    def steps(self, since: int = -1) -> Iterator[Step]:
+        """The steps after ``since`` that are remembered now, oldest first.  Later additions don't touch it."""
+        packs = self._packs[bisect_right(self._packs, since, key=_last_of) :]
+        return _read(packs, list(self._fresh), since)
+
+    def since(self, since: int, limit: int) -> dict[str, Any]:
+        """A page of the log as CONTRACT has it: up to ``limit`` steps after ``since``, and where the next begins.
+
+        Who has more than this log (it was started anew) is sent back to its end.
+        """
+        newest = self.last_step
+        steps = [step_as_dict(step) for step in islice(self.steps(since), limit)]
+        return {"steps": steps, "next": steps[-1]["step"] if steps else min(since, newest)}
+
+    def _pack_fresh(self) -> None:
+        fresh = self._fresh
+        self._packs.append(_Pack(fresh[0].step, fresh[-1].step, len(fresh), pack(fresh)))
+        self._num_packed += len(fresh)
+        self._fresh = []
+        while self._num_packed - self._packs[0].num_steps >= self.size:
+            self._num_packed -= self._packs.pop(0).num_steps
+
+    def _forget_all(self) -> None:
+        self._packs, self._fresh, self._num_packed = [], [], 0
+
+
+def _read(packs: list[_Pack], fresh: list[RawStep], since: int) -> Iterator[Step]:
+    for packed in packs:
+        yield from (step for step in unpack(packed.data) if step.record.step > since)
+    yield from (read(raw) for raw in fresh if raw.step > since)
