@@ -8,13 +8,9 @@ eviction order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Hashable, Iterable, Sequence
 
-import numpy as np
-
-DIGEST_BYTES = 16
-ROOT = b""
+from everystep.errors import ConfigError
 
 
 class BlockPool:
@@ -22,15 +18,15 @@ class BlockPool:
 
     def __init__(self, num_blocks: int = 4096, block_size: int = 32, *, prefix_cache: bool = True) -> None:
         if num_blocks < 1 or block_size < 1:
-            raise ValueError(f"a pool needs blocks and a block size, got {num_blocks} and {block_size}")
+            raise ConfigError(f"a pool needs blocks and a block size, got {num_blocks} and {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.prefix_cache = prefix_cache
         self._num_refs = [0] * num_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))  # first out first
-        self._digests: dict[int, bytes] = {}  # block → digest of its tokens and all before them
-        self._index: dict[bytes, int] = {}  # digest → the one block that is shared for it
-        self._claims: dict[str, int] = {}  # lane → blocks its head of line lacks; oldest claim first
+        self._keys: dict[int, bytes] = {}  # findable block → what stands in it and before it
+        self._index: dict[bytes, int] = {}  # the same the other way round
+        self._claims: dict[Hashable, int] = {}  # lane → blocks its head of line lacks; oldest claim first
 
     # --- counts ----------------------------------------------------------------------------------
     @property
@@ -49,6 +45,10 @@ class BlockPool:
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that ``num_tokens`` take, at most the whole pool."""
         return min(self.num_blocks, -(-num_tokens // self.block_size))
+
+    def num_refs(self, block: int) -> int:
+        """Owners of the block.  One that has several is read by all and written by none."""
+        return self._num_refs[block]
 
     # --- give and take ---------------------------------------------------------------------------
     def allocate(self, num_blocks: int) -> list[int]:
@@ -76,19 +76,15 @@ class BlockPool:
             self._num_refs[block] -= 1
             if self._num_refs[block] == 0:
                 self._free[block] = None
-                if self._index.get(self._digests.get(block, ROOT)) != block:
+                if block not in self._keys:
                     self._free.move_to_end(block, last=False)  # holds nothing to be found: reuse it first
 
     # --- prefixes --------------------------------------------------------------------------------
-    def match_prefix(self, token_ids: Sequence[int]) -> list[int]:
-        """Blocks that hold the beginning of ``token_ids``, at most all but the last token: one is always computed."""
-        if not self.prefix_cache:
-            return []
-        matched, digest = [], ROOT
-        for start in range(0, (len(token_ids) - 1) // self.block_size * self.block_size, self.block_size):
-            digest = _digest(digest, token_ids[start : start + self.block_size])
-            block = self._index.get(digest)
-            if block is None:
+    def match_prefix(self, keys: Iterable[bytes]) -> list[int]:
+        """Blocks that hold the longest known beginning of a text whose full blocks have these keys, in order."""
+        matched: list[int] = []
+        for key in keys:
+            if (block := self._index.get(key)) is None:
                 break
             matched.append(block)
         return matched
@@ -97,23 +93,19 @@ class BlockPool:
         """How many of these are free now, so that sharing them takes from the free ones."""
         return sum(self._num_refs[block] == 0 for block in blocks)
 
-    def commit(self, token_ids: Sequence[int], blocks: Sequence[int], old_computed: int, new_computed: int) -> None:
-        """Make blocks findable that became full between two counts of computed tokens."""
-        if not self.prefix_cache:
-            return
-        for i in range(old_computed // self.block_size, new_computed // self.block_size):
-            parent = self._digests[blocks[i - 1]] if i else ROOT
-            digest = _digest(parent, token_ids[i * self.block_size : (i + 1) * self.block_size])
-            self._digests[blocks[i]] = digest
-            self._index.setdefault(digest, blocks[i])
+    def publish(self, block: int, key: bytes) -> None:
+        """Make a full block findable.  Of two blocks with one key the first stays the one that is found."""
+        assert self._num_refs[block] > 0, f"block {block} is published while nobody owns it"
+        if self.prefix_cache and key not in self._index and block not in self._keys:
+            self._keys[block] = key
+            self._index[key] = block
 
     def _forget(self, block: int) -> None:
-        digest = self._digests.pop(block, None)
-        if digest is not None and self._index.get(digest) == block:
-            del self._index[digest]
+        if (key := self._keys.pop(block, None)) is not None:
+            del self._index[key]
 
     # --- claims of lanes -------------------------------------------------------------------------
-    def num_admittable(self, lane: str) -> int:
+    def num_admittable(self, lane: Hashable) -> int:
         """Free blocks less what older claims of other lanes wait for; the oldest claimant sees them all.
 
         Admissions heed this, growth of running rows doesn't.  So the oldest claimant's blocks gather while others
@@ -126,29 +118,28 @@ class BlockPool:
             free -= num_blocks
         return max(0, free)
 
-    def claim(self, lane: str, num_blocks: int) -> None:
+    def claim(self, lane: Hashable, num_blocks: int) -> None:
         """The lane's head of line lacks this many blocks.  A standing claim keeps its age."""
         self._claims[lane] = num_blocks
 
-    def unclaim(self, lane: str) -> None:
+    def unclaim(self, lane: Hashable) -> None:
         self._claims.pop(lane, None)
 
     # --- integrity -------------------------------------------------------------------------------
     def check(self, owners: Iterable[Sequence[int]] | None = None) -> None:
         """Raise ``AssertionError`` unless every count agrees; with the block lists of all owners, also with these."""
         free = {block for block, refs in enumerate(self._num_refs) if refs == 0}
-        assert free == set(self._free), f"free list and counts differ on {sorted(free ^ set(self._free))}"
         assert all(refs >= 0 for refs in self._num_refs), "negative reference count"
-        for digest, block in self._index.items():
-            assert self._digests.get(block) == digest, f"block {block} is indexed under a digest it doesn't hold"
+        assert free == set(self._free), f"free list and counts differ on {sorted(free ^ set(self._free))}"
+        assert {key: block for block, key in self._keys.items()} == self._index, "the prefix index is torn"
+        assert self.prefix_cache or not self._index, "findable blocks without a prefix cache"
+        is_findable = [block in self._keys for block in self._free]
+        assert is_findable == sorted(is_findable), "a findable block would be handed out before one that isn't"
+        assert all(0 < num_blocks <= self.num_blocks for num_blocks in self._claims.values()), "a claim can't be met"
         if owners is not None:
             counted = [0] * self.num_blocks
             for blocks in owners:
+                assert len(set(blocks)) == len(blocks), "a block stands twice in one list"
                 for block in blocks:
                     counted[block] += 1
             assert counted == self._num_refs, "reference counts differ from the owners' lists"
-
-
-def _digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    """Identity of a block by content and all that came before; 128 bits, so that a wrong hit doesn't happen."""
-    return blake2b(parent + np.asarray(token_ids, np.int64).tobytes(), digest_size=DIGEST_BYTES).digest()

@@ -5,11 +5,18 @@ Owns seats, token budget, admission by prefix, and preemption by recompute.  Ign
 
 from __future__ import annotations
 
+from bisect import insort
 from heapq import heapify, heappop, heappush
 
+from everystep.errors import ConfigError
 from everystep.sched.blocks import BlockPool
 from everystep.sched.lane import Lane
-from everystep.types import Row, Sequence, StepPlan, StepResult, TokenEvent, WaitCause
+from everystep.sched.prefix import PrefixKeys
+from everystep.types import FinishReason, Row, Sequence, StepPlan, WaitCause
+
+# An admission leaves a free block for every so many running rows, or their growth would take its own back at once:
+# with blocks of 32 tokens that is room for about 8 steps.
+RUNNING_ROWS_A_SPARE_BLOCK = 4
 
 
 class ContinuousPolicy(Lane):
@@ -34,15 +41,17 @@ class ContinuousPolicy(Lane):
     ) -> None:
         super().__init__(max_num_seqs, pool, max_model_len, ageing_s)
         if max_num_batched_tokens < max_num_seqs:
-            raise ValueError(
+            raise ConfigError(
                 f"max_num_batched_tokens={max_num_batched_tokens} is below max_num_seqs={max_num_seqs}: "
-                "every decoding row needs one token of the budget"
+                "every decoding row needs one token of the budget",
+                param="max_num_batched_tokens",
             )
         self.max_num_batched_tokens = max_num_batched_tokens
         self._seats: dict[str, int] = {}  # sequence id → seat
         self._running: list[Sequence] = []  # by rank, best first
         self._free_seats = list(range(max_num_seqs))
         heapify(self._free_seats)
+        self._keys = PrefixKeys(self.pool.block_size)
 
     def plan(self, now_s: float) -> StepPlan:
         """Make room for everybody's next token, then spend the budget: decodes, chunks, admissions."""
@@ -57,14 +66,6 @@ class ContinuousPolicy(Lane):
         admitted = self._admit(budget)
         self.last_started = tuple(row.sequence.sequence_id for row in admitted)
         return StepPlan(self.name, (*decodes, *chunks, *admitted))
-
-    def apply(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
-        """As every lane; then full blocks become findable to others."""
-        events = super().apply(plan, result)
-        for row in plan.rows:
-            if not row.sequence.is_finished:
-                self._commit(row)
-        return events
 
     # --- blocks ----------------------------------------------------------------------------------
     def _make_room(self) -> tuple[str, ...]:
@@ -89,12 +90,29 @@ class ContinuousPolicy(Lane):
         sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1
         self.num_preemptions += 1
-        self._line.add(sequence)
+        self._line.put_back(sequence)
         return sequence.sequence_id
 
-    def _commit(self, row: Row) -> None:
-        sequence = row.sequence
-        self.pool.commit(sequence.token_ids, sequence.block_ids, row.start, row.end)
+    def _settle(self, row: Row) -> None:
+        """Blocks that the step filled become findable, also those of one who ended, before they are given back."""
+        if row.sequence.finish_reason is not FinishReason.FAILED:
+            self._publish(row)
+        super()._settle(row)
+
+    def _publish(self, row: Row) -> None:
+        first, end = row.start // self.pool.block_size, row.end // self.pool.block_size
+        if first == end or not self.pool.prefix_cache:
+            return
+        keys = self._keys.first(row.sequence, end)
+        for index in range(first, end):
+            self.pool.publish(row.sequence.block_ids[index], keys[index])
+
+    def _match_prefix(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the text's beginning; at most all but the last token, which is computed to draw from it."""
+        if not self.pool.prefix_cache:
+            return []
+        num_full_blocks = (sequence.num_tokens - 1) // self.pool.block_size
+        return self.pool.match_prefix(self._keys.first(sequence, num_full_blocks))
 
     # --- admission -------------------------------------------------------------------------------
     def _admit(self, budget: int) -> list[Row]:
@@ -114,17 +132,15 @@ class ContinuousPolicy(Lane):
         return rows
 
     def _take_blocks(self, sequence: Sequence) -> bool:
-        """Blocks for all known tokens, shared where their content is known; or a claim on what is lacking.
-
-        While others run, one more block for each of them must stay free: else they would preempt this one at once.
-        """
-        shared = self.pool.match_prefix(sequence.token_ids)
-        num_new = self.pool.blocks_for(sequence.num_tokens) - len(shared)
-        num_free_needed = num_new + self.pool.num_revived(shared)
-        if num_free_needed + len(self._running) > self.pool.num_admittable(self.name):
-            self.pool.claim(self.name, min(self.pool.num_blocks, num_free_needed + len(self._running)))
+        """Blocks for all known tokens and one more, shared where their content is known; or a claim on the lacking."""
+        shared = self._match_prefix(sequence)
+        num_new = self.pool.blocks_for(sequence.num_tokens + 1) - len(shared)
+        num_spare = len(self._running) // RUNNING_ROWS_A_SPARE_BLOCK
+        num_free_needed = num_new + self.pool.num_revived(shared) + num_spare
+        if num_free_needed > self.pool.num_admittable(self):
+            self.pool.claim(self, min(self.pool.num_blocks, num_free_needed))
             return False
-        self.pool.unclaim(self.name)
+        self.pool.unclaim(self)
         self.pool.share(shared)
         sequence.block_ids = shared + self.pool.allocate(num_new)
         self._count_hit(sequence, len(shared) * self.pool.block_size)
@@ -142,8 +158,7 @@ class ContinuousPolicy(Lane):
 
     def _seat(self, sequence: Sequence) -> Sequence:
         self._seats[sequence.sequence_id] = heappop(self._free_seats)
-        self._running.append(sequence)
-        self._running.sort(key=self._line.rank)
+        insort(self._running, sequence, key=self._line.rank)
         return sequence
 
     def _unseat(self, sequence: Sequence) -> None:
@@ -156,3 +171,7 @@ class ContinuousPolicy(Lane):
     def _leave(self, sequence: Sequence) -> None:
         self._unseat(sequence)
         super()._leave(sequence)
+
+    def _forget(self, sequence: Sequence) -> None:
+        super()._forget(sequence)
+        self._keys.forget(sequence.sequence_id)

@@ -5,11 +5,12 @@ Owns no decision: who runs is each policy's own.
 
 from __future__ import annotations
 
+from everystep.errors import ConfigError
 from everystep.sched.admission import check_fits
 from everystep.sched.blocks import BlockPool
 from everystep.sched.line import Line
 from everystep.sched.progress import advance
-from everystep.types import FinishReason, Sequence, StepPlan, StepResult, TokenEvent, WaitCause, Waiting
+from everystep.types import FinishReason, Row, Sequence, StepPlan, StepResult, TokenEvent, WaitCause, Waiting
 
 
 class Lane:
@@ -19,7 +20,7 @@ class Lane:
 
     def __init__(self, num_seats: int, pool: BlockPool | None, max_model_len: int | None, ageing_s: float) -> None:
         if num_seats < 1:
-            raise ValueError(f"{self.name or 'a lane'} needs at least one seat, got {num_seats}")
+            raise ConfigError(f"{self.name or 'a lane'} needs at least one seat, got {num_seats}")
         self.num_seats = num_seats
         self.pool = pool if pool is not None else BlockPool()
         self.max_model_len = max_model_len
@@ -54,7 +55,7 @@ class Lane:
             self._line.remove(sequence)
             self._forget(sequence)
         if not self._line:
-            self.pool.unclaim(self.name)
+            self.pool.unclaim(self)
         return True
 
     def has_work(self) -> bool:
@@ -72,15 +73,21 @@ class Lane:
         """Move the counters, end who ended, free seats and blocks.  Rows aborted since ``plan`` are skipped."""
         events = []
         for row in plan.rows:
+            if row.sequence.is_finished:
+                continue
             event = advance(row, result, self.pool.num_tokens)
             if event is not None:
                 events.append(event)
-            if event is not None and event.finish_reason is not None:
-                self._leave(row.sequence)
+            self._settle(row)
         return events
 
     def _is_seated(self, sequence: Sequence) -> bool:
         raise AssertionError("each policy knows its seats")
+
+    def _settle(self, row: Row) -> None:
+        """After the row's counters moved: who ended, leaves."""
+        if row.sequence.is_finished:
+            self._leave(row.sequence)
 
     def _leave(self, sequence: Sequence) -> None:
         """A seated sequence ended: its blocks are free now.  What becomes of the seat is the policy's."""
@@ -94,9 +101,9 @@ class Lane:
     def _reserve_worst_case(self, sequence: Sequence) -> bool:
         """Blocks for all that the sequence may ever compute, or a claim on them.  The last token is never computed."""
         num_blocks = self.pool.blocks_for(sequence.max_total_tokens - 1)
-        if num_blocks > self.pool.num_admittable(self.name):
-            self.pool.claim(self.name, num_blocks)
+        if num_blocks > self.pool.num_admittable(self):
+            self.pool.claim(self, num_blocks)
             return False
-        self.pool.unclaim(self.name)
+        self.pool.unclaim(self)
         sequence.block_ids = self.pool.allocate(num_blocks)
         return True

@@ -7,14 +7,17 @@ and time needn't be known.  A bound on waiting follows: nobody is overtaken by a
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, insort, insort_left
 from collections.abc import Iterator
 from operator import itemgetter
 
+from everystep.errors import ConfigError
 from everystep.types import Sequence, WaitCause, Waiting
 
 Rank = tuple[float, float, int]
 _by_rank = itemgetter(0)
+
+COMMON_CAUSES = frozenset({WaitCause.ROUND_RUNNING, WaitCause.NO_SEAT})
 
 
 def rank_of(sequence: Sequence, ageing_s: float) -> Rank:
@@ -26,8 +29,8 @@ class Line:
     """Sequences by rank, best first, with the cause why they wait."""
 
     def __init__(self, ageing_s: float) -> None:
-        if ageing_s <= 0:
-            raise ValueError(f"ageing_s={ageing_s} must be positive")
+        if not ageing_s > 0:
+            raise ConfigError(f"ageing_s={ageing_s:g} must be above 0", param="ageing_s")
         self.ageing_s = ageing_s
         self._entries: list[tuple[Rank, Sequence]] = []
         self._causes: tuple[Waiting, ...] = ()
@@ -51,20 +54,27 @@ class Line:
         insort(self._entries, (self.rank(sequence), sequence), key=_by_rank)
         self._is_changed = True
 
+    def put_back(self, sequence: Sequence) -> None:
+        """As :meth:`add` for one that was in before, so before its equals."""
+        insort_left(self._entries, (self.rank(sequence), sequence), key=_by_rank)
+        self._is_changed = True
+
     def pop_head(self) -> Sequence:
         self._is_changed = True
         return self._entries.pop(0)[1]
 
     def remove(self, sequence: Sequence) -> None:
         position = bisect_left(self._entries, self.rank(sequence), key=_by_rank)
-        assert self._entries[position][1] is sequence
+        while self._entries[position][1] is not sequence:  # equals, where a user gave no arrival_index
+            position += 1
         del self._entries[position]
         self._is_changed = True
 
     def why_waiting(self, cause: WaitCause) -> tuple[Waiting, ...]:
         """Everybody's cause, given the head's.  The same object as before while nothing changed.
 
-        Only blocks are sought by rank, so behind a head that lacks them the others wait for the head.
+        A running round and taken seats keep out everybody alike.  What the head alone lacks, blocks or tokens of a
+        budget, makes the others wait for the head: nobody slips past it.
         """
         if self._is_changed or cause is not self._causes_of:
             self._causes = self._explain(cause)
@@ -72,8 +82,8 @@ class Line:
         return self._causes
 
     def _explain(self, cause: WaitCause) -> tuple[Waiting, ...]:
-        if cause is not WaitCause.NO_BLOCKS or not self._entries:
-            return tuple(Waiting(sequence, cause) for sequence in self)
+        if cause in COMMON_CAUSES or not self._entries:
+            return tuple([Waiting(sequence, cause) for _, sequence in self._entries])
         head, *others = self
-        behind = (Waiting(other, WaitCause.BEHIND, head.sequence_id) for other in others)
+        behind = [Waiting(other, WaitCause.BEHIND, head.sequence_id) for other in others]
         return (Waiting(head, cause), *behind)

@@ -64,6 +64,8 @@ class PerTokenPolicy(Lane):
             self._seats[seat] = self._line.pop_head()
             started.append(head.sequence_id)
         self.last_started = tuple(started)
+        if self._cause is not WaitCause.NO_BLOCKS:
+            self.pool.unclaim(self)
 
     def _has_room_for(self, head: Sequence) -> bool:
         seated = [sequence for sequence in self._seats if sequence is not None]

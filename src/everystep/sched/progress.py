@@ -9,19 +9,18 @@ from everystep.types import FinishReason, Row, SampledToken, Sequence, StepResul
 
 
 def advance(row: Row, result: StepResult, cache_tokens: int) -> TokenEvent | None:
-    """Move one row's sequence on.  ``None`` if clients see nothing new: aborted meanwhile, or a prefill chunk."""
+    """Move one row's sequence on.  ``None`` if clients see nothing new: a chunk of a prompt."""
     sequence = row.sequence
-    if sequence.is_finished:
-        return None
     error = result.errors.get(sequence.sequence_id)
     if error is not None:
-        sequence.finish_reason = FinishReason.FAILED
-        return TokenEvent(sequence.sequence_id, finish_reason=FinishReason.FAILED, error=error)
+        return _fail(sequence, error)
     samples = row.samples
     sequence.num_computed_tokens = row.end
     if not samples:
         return None
-    token = result.tokens[sequence.sequence_id]
+    token = result.tokens.get(sequence.sequence_id)
+    if token is None:
+        return _fail(sequence, "the forward pass gave no token")
     sequence.token_ids.append(token.token_id)
     sequence.finish_reason = _finish_reason(sequence, token, cache_tokens)
     return TokenEvent(sequence.sequence_id, token, sequence.finish_reason, num_cached_tokens=sequence.num_cached_tokens)
@@ -38,3 +37,8 @@ def _finish_reason(sequence: Sequence, token: SampledToken, cache_tokens: int) -
     if sequence.num_output_tokens >= params.max_tokens or sequence.num_tokens > cache_tokens:
         return FinishReason.LENGTH
     return None
+
+
+def _fail(sequence: Sequence, error: str) -> TokenEvent:
+    sequence.finish_reason = FinishReason.FAILED
+    return TokenEvent(sequence.sequence_id, finish_reason=FinishReason.FAILED, error=error)

@@ -45,6 +45,8 @@ class StaticPolicy(Lane):
             self._round = []
             if self._may_start(now_s):
                 self._fill_round()
+            else:
+                self._cause = WaitCause.NO_SEAT  # seats open when the round starts
         else:
             self._cause = WaitCause.ROUND_RUNNING
         rows, held = [], []
@@ -66,7 +68,15 @@ class StaticPolicy(Lane):
         if not self._line:
             return False
         ready_s = self.ready_at_s()
-        return ready_s is None or len(self._line) >= self.num_seats or now_s >= ready_s
+        return ready_s is None or now_s >= ready_s or self._is_company_enough()
+
+    def _is_company_enough(self) -> bool:
+        """Whether nobody who may come could join the next round: its seats or its tokens are spoken for."""
+        if len(self._line) >= self.num_seats:
+            return True
+        if self.max_batch_tokens is None:
+            return False
+        return sum(sequence.num_prompt_tokens for sequence in self._line) >= self.max_batch_tokens
 
     def _fill_round(self) -> None:
         """Take what is there from the head of the line, across request borders, until something binds."""
@@ -83,7 +93,7 @@ class StaticPolicy(Lane):
                 break
             self._round.append(self._line.pop_head())
         if self._round:
-            self.pool.unclaim(self.name)  # nobody is taken before this round ends: hold nothing back until then
+            self.pool.unclaim(self)  # nobody is taken before this round ends: hold nothing back until then
         self.last_started = tuple(member.sequence_id for member in self._round)
 
     def _is_seated(self, sequence: Sequence) -> bool:
