@@ -34,7 +34,7 @@ class WaitCause(StrEnum):
     BEHIND = "behind"  # somebody of a better rank must go first
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """One prompt (or one of its ``n`` choices) as the scheduler holds it.  One writer: its lane's policy.
 
