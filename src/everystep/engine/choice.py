@@ -71,13 +71,16 @@ class Choice:
             if piece.stop is not None:
                 reason, stop_reason = FinishReason.STOP, piece.stop
         if reason is not None:
-            text += self._text.finish()
+            last = self._text.finish()
+            text += last.text
+            if last.stop is not None:
+                reason, stop_reason = FinishReason.STOP, last.stop
         failure = EngineFailed(event.error or "the engine failed") if reason is FinishReason.FAILED else None
         return self._delta(event, text, reason, stop_reason, failure)
 
     def end(self, reason: FinishReason, failure: EverystepError | None = None) -> Delta:
         """The last delta of a choice that ends on this side: aborted, out of time, or its worker died."""
-        return self._delta(TokenEvent(self.sequence_id), self._text.finish(), reason, None, failure)
+        return self._delta(TokenEvent(self.sequence_id), self._text.finish().text, reason, None, failure)
 
     def _stop_token(self, reason: FinishReason | None, token_id: int) -> int | None:
         """The stop token that ended the choice, if the client named it; an end of text has none."""
