@@ -47,6 +47,12 @@ LIBRARIES = {
 CLOCK_ROOMS = {"engine", "bench"}  # and floor 4
 ASYNC_ROOMS = {"api", "bench"}  # and floor 4, and engine/client
 CLOCK_METHODS = {"now", "utcnow", "today"}
+CLOCK_FUNCTIONS = {
+    f"{name}{suffix}"
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "sleep")
+    for suffix in ("", "_ns")
+}
+CLOCK_WITHOUT = {"time.localtime": 1, "time.gmtime": 1, "time.ctime": 1, "time.strftime": 2}  # fewer arguments: now
 SEEDED_RANDOM = {"Random", "SystemRandom"}
 SEEDED_NUMPY_RANDOM = {"Generator", "default_rng", "Philox", "PCG64", "SeedSequence", "BitGenerator"}
 
@@ -186,12 +192,22 @@ def _may_use_asyncio(module: Module) -> bool:
 def _clocks(module: Module) -> Iterator[str]:
     if module.room in CLOCK_ROOMS or FLOORS.get(module.room) == TOP_FLOOR:
         return
-    for line, name in sorted(set(imported(module))):
-        if name == "time":
-            yield f"line {line}: reads a clock; only engine, bench and floor {TOP_FLOOR} do"
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute) and node.attr in CLOCK_METHODS and "date" in ast.unparse(node.value):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            for alias in node.names:
+                if alias.name in CLOCK_FUNCTIONS:
+                    yield f"line {node.lineno}: reads a clock: time.{alias.name}"
+        elif isinstance(node, ast.Attribute) and _is_clock(node):
             yield f"line {node.lineno}: reads a clock: {ast.unparse(node)}"
+        elif isinstance(node, ast.Call) and len(node.args) < CLOCK_WITHOUT.get(ast.unparse(node.func), 0):
+            yield f"line {node.lineno}: reads a clock: {ast.unparse(node)}"
+
+
+def _is_clock(node: ast.Attribute) -> bool:
+    owner = ast.unparse(node.value)
+    return (owner == "time" and node.attr in CLOCK_FUNCTIONS) or (
+        node.attr in CLOCK_METHODS and owner.split(".")[-1] in ("datetime", "date")
+    )
 
 
 def _randomness(module: Module) -> Iterator[str]:
@@ -203,11 +219,13 @@ def _randomness(module: Module) -> Iterator[str]:
                 if alias.name not in allowed:
                     yield f"line {node.lineno}: global randomness: {node.module}.{alias.name}"
         if isinstance(node, ast.Call):
-            yield from _random_call(node)
+            yield from _random_call(module, node)
 
 
-def _random_call(node: ast.Call) -> Iterator[str]:
+def _random_call(module: Module, node: ast.Call) -> Iterator[str]:
     name = ast.unparse(node.func)
+    if name.startswith("random.") and all(imported_name != "random" for _, imported_name in imported(module)):
+        return  # a variable of that name
     owner, _, function = name.rpartition(".")
     is_global = (owner == "random" and function not in SEEDED_RANDOM) or (
         owner in ("np.random", "numpy.random") and function not in SEEDED_NUMPY_RANDOM
