@@ -14,6 +14,11 @@ BLOCK_WIDTHS = (256, 128, 64)  # the first that divides the vocabulary; wide one
 NEVER = np.float32(-np.inf)
 
 
+def block_width(vocab_size: int) -> int:
+    """One that divides the vocabulary if any does: else rows are copied, with -inf at their ends."""
+    return next((width for width in BLOCK_WIDTHS if vocab_size % width == 0), BLOCK_WIDTHS[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """``values`` ``[rows, blocks, width]`` and their ``maxima`` ``[rows, blocks]``; token = block · width + offset.
@@ -29,7 +34,7 @@ class Blocks:
     def of(cls, logits: NDArray[np.float32], indices: NDArray[np.intp]) -> Blocks:
         """The rows ``indices`` of ``logits`` ``[rows, vocab]``; copied only where a view can't do."""
         vocab_size = logits.shape[1]
-        width = next((width for width in BLOCK_WIDTHS if vocab_size % width == 0), BLOCK_WIDTHS[0])
+        width = block_width(vocab_size)
         num_blocks = -(-vocab_size // width)
         is_view = vocab_size % width == 0 and _is_run(indices) and logits.flags.c_contiguous
         rows = logits[indices[0] : indices[-1] + 1] if is_view else _padded(logits, indices, num_blocks * width)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everystep.runner.sampling.blocks import NEVER, Blocks
+from everystep.runner.sampling.exp_sums import ExpSums
 from everystep.runner.sampling.philox import uniforms
 from everystep.runner.sampling.softmax import Softmax
 
@@ -59,9 +60,9 @@ class Recipe:
         )
 
 
-def draw(blocks: Blocks, recipe: Recipe) -> NDArray[np.intp]:
+def draw(blocks: Blocks, recipe: Recipe, exp_sums: ExpSums) -> NDArray[np.intp]:
     """``[rows]`` token ids.  Every row's largest logit must be finite."""
-    softmax = Softmax.of(blocks, recipe.temperatures)
+    softmax = Softmax.of(blocks, recipe.temperatures, exp_sums)
     pivots = _pivots(softmax, recipe)  # [rows], what is at or below is out
     masses = _first_masses(softmax, pivots)  # [rows, blocks]
     limits = np.maximum(recipe.top_ps * masses.sum(axis=1), SMALLEST)  # [rows]
@@ -94,12 +95,9 @@ def _pivots(softmax: Softmax, recipe: Recipe) -> NDArray[np.float32]:
 
 
 def _first_masses(softmax: Softmax, pivots: NDArray[np.float32]) -> NDArray[np.float64]:
-    masses = np.empty((len(pivots), softmax.blocks.num_blocks))
-    is_cut = pivots > NEVER
-    whole, cut = np.flatnonzero(~is_cut), np.flatnonzero(is_cut)
-    masses[whole] = softmax.masses(whole)
-    masses[cut] = softmax.masses_above(cut, pivots[cut])
-    return masses
+    if (pivots == NEVER).all():
+        return softmax.masses()
+    return softmax.masses_above(np.arange(len(pivots)), pivots)
 
 
 def _pick_token(

@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everystep.runner.sampling.blocks import Blocks
+from everystep.runner.sampling.exp_sums import ExpSums
 from everystep.runner.sampling.softmax import Softmax
 from everystep.types import SampledToken, TokenLogprob
 
 
-def with_logprobs(blocks: Blocks, token_ids: NDArray[np.intp], num_top: NDArray[np.intp]) -> list[SampledToken | None]:
+def with_logprobs(
+    blocks: Blocks, token_ids: NDArray[np.intp], num_top: NDArray[np.intp], exp_sums: ExpSums
+) -> list[SampledToken | None]:
     """Each row's drawn token with its logprob and the ``num_top`` likeliest; ``None`` where logits aren't finite.
 
     Likeliest first; among equals the lower token id is first.  Tokens of probability 0 aren't listed.
     """
-    normalisers = _log_sum_exp(blocks)  # [rows]
+    normalisers = _log_sum_exp(blocks, exp_sums)  # [rows]
     drawn = blocks.values[np.arange(len(token_ids)), token_ids // blocks.width, token_ids % blocks.width]
     logprobs = drawn - normalisers
     tops = _likeliest(blocks, normalisers, num_top)
@@ -29,11 +32,10 @@ def with_logprobs(blocks: Blocks, token_ids: NDArray[np.intp], num_top: NDArray[
     ]
 
 
-def _log_sum_exp(blocks: Blocks) -> NDArray[np.float64]:
-    rows = np.arange(len(blocks.values))
-    softmax = Softmax.of(blocks, np.ones(len(rows)))
+def _log_sum_exp(blocks: Blocks, exp_sums: ExpSums) -> NDArray[np.float64]:
+    softmax = Softmax.of(blocks, np.ones(len(blocks.values)), exp_sums)
     with np.errstate(invalid="ignore"):  # a row that isn't finite: its NaN is the answer
-        normalisers: NDArray[np.float64] = softmax.tops + np.log(softmax.masses(rows).sum(axis=1))
+        normalisers: NDArray[np.float64] = softmax.tops + np.log(softmax.masses().sum(axis=1))
         return normalisers
 
 

@@ -1,6 +1,6 @@
 """Draws the next token of every row of a step.
 
-Owns the order of the operations and the split of the work over threads.  Ignorant of models and schedulers.
+Owns the order of the operations.  Ignorant of models and schedulers.
 
 The order is vLLM's: bans until ``min_tokens``, ``logit_bias``, penalties; then greedy rows take the largest logit;
 for the others temperature, ``min_p``, ``top_k``, ``top_p``, draw.  Logprobs are of the model's own logits.
@@ -8,23 +8,22 @@ for the others temperature, ``min_p``, ``top_k``, ``top_p``, draw.  Logprobs are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Sized
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everystep.runner.sampling.blocks import Blocks
+from everystep.runner.sampling.blocks import Blocks, block_width
 from everystep.runner.sampling.draw import Recipe, draw
 from everystep.runner.sampling.edits import edited
+from everystep.runner.sampling.exp_sums import ExpSums
 from everystep.runner.sampling.history import Histories
 from everystep.runner.sampling.logprobs import with_logprobs
 from everystep.types import Row, SampledToken
 
-MAX_CHUNK_ROWS = 16  # bounds a thread's temporary arrays to some rows of logits
-MIN_CHUNK_ROWS = 2  # a hand-over to a thread costs a fair part of a row
+MAX_CHUNK_ELEMENTS = 2**22  # rows x vocabulary: bounds each temporary array to 16 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,98 +35,68 @@ class SampledRows:
 
 
 class Sampler:
-    """Called by one thread at a time; uses up to ``num_threads`` itself, and starts them when first needed."""
+    """Called by one thread at a time; ``num_threads`` compute what is heavy."""
 
     def __init__(self, vocab_size: int, num_threads: int = 1) -> None:
         self.vocab_size = vocab_size
-        self.num_threads = num_threads
         self._histories = Histories(vocab_size)
-        self._pool: ThreadPoolExecutor | None = None
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._exp_sums = ExpSums(block_width(vocab_size), num_threads)
 
     def sample(self, logits: NDArray[np.float32], rows: Sized[Row]) -> SampledRows:
         """A token for each of ``rows``, whose logits are ``logits`` ``[rows, vocab]`` in the same order.
 
         ``logits`` must be writable where a row has bans, bias or penalties: they are edited during the call and
-        restored to the bit before it returns.
+        restored to the bit before it returns.  A row without a finite largest logit fails alone.
         """
         assert logits.shape == (len(rows), self.vocab_size), f"{logits.shape=} for {len(rows)} rows"
-        errors: dict[int, str] = {}
         with edited(logits, rows, self._histories):
-            token_ids = self._choose(logits, rows, errors)  # [rows]
-        tokens = [SampledToken(token_id) for token_id in token_ids.tolist()]
-        self._report_logprobs(logits, rows, tokens, token_ids, errors)
+            token_ids, errors = self._choose(logits, rows)
+        tokens = dict(enumerate(map(SampledToken, token_ids.tolist())))
+        self._add_logprobs(logits, rows, tokens, errors)
         ids = [row.sequence.sequence_id for row in rows]
         return SampledRows(
-            {ids[i]: token for i, token in enumerate(tokens) if i not in errors},
+            {ids[i]: token for i, token in tokens.items() if i not in errors},
             {ids[i]: message for i, message in errors.items()},
         )
 
-    def _choose(self, logits: NDArray[np.float32], rows: Sized[Row], errors: dict[int, str]) -> NDArray[np.intp]:
+    def _choose(self, logits: NDArray[np.float32], rows: Sized[Row]) -> tuple[NDArray[np.intp], dict[int, str]]:
+        """``[rows]`` token ids, and why by index where there is none."""
         token_ids = np.zeros(len(rows), np.intp)
-        tops = np.empty(len(rows), np.float32)  # each row's largest logit
-        random: list[int] = []
+        tops = np.empty(len(rows), np.float32)  # each row's largest logit; NaN where one is NaN
+        drawn: list[int] = []
         for i, row in enumerate(rows):
-            if row.sequence.params.is_greedy:
-                token_ids[i] = logits[i].argmax()  # the first NaN if there is one, else the lowest id among equals
-                tops[i] = logits[i, token_ids[i]]
-            else:
-                random.append(i)
-
-        def draw_chunk(chunk: NDArray[np.intp]) -> None:
+            if not row.sequence.params.is_greedy:
+                drawn.append(i)
+                continue
+            token_ids[i] = logits[i].argmax()  # the first NaN if there is one, else the lowest id among equals
+            tops[i] = logits[i, token_ids[i]]
+        for chunk in self._chunks(drawn):
             blocks = Blocks.of(logits, chunk)
             tops[chunk] = blocks.row_maxima()
             sound = np.flatnonzero(np.isfinite(tops[chunk]))
             if len(sound):
                 recipe = _recipe([rows[i] for i in chunk[sound]])
-                token_ids[chunk[sound]] = draw(blocks.select(sound), recipe)
+                token_ids[chunk[sound]] = draw(blocks.select(sound), recipe, self._exp_sums)
+        return token_ids, {int(i): _failure(float(tops[i])) for i in np.flatnonzero(~np.isfinite(tops))}
 
-        self._for_chunks(draw_chunk, random)
-        errors.update((int(i), _failure(float(tops[i]))) for i in np.flatnonzero(~np.isfinite(tops)))
-        return token_ids
-
-    def _report_logprobs(
-        self,
-        logits: NDArray[np.float32],
-        rows: Sized[Row],
-        tokens: list[SampledToken],
-        token_ids: NDArray[np.intp],
-        errors: dict[int, str],
+    def _add_logprobs(
+        self, logits: NDArray[np.float32], rows: Sized[Row], tokens: dict[int, SampledToken], errors: dict[int, str]
     ) -> None:
         asked = [i for i, row in enumerate(rows) if row.sequence.params.logprobs is not None and i not in errors]
-
-        def report_chunk(chunk: NDArray[np.intp]) -> None:
+        for chunk in self._chunks(asked):
             num_top = np.array([rows[i].sequence.params.logprobs for i in chunk], np.intp)
-            reported = with_logprobs(Blocks.of(logits, chunk), token_ids[chunk], num_top)
+            token_ids = np.array([tokens[i].token_id for i in chunk], np.intp)
+            reported = with_logprobs(Blocks.of(logits, chunk), token_ids, num_top, self._exp_sums)
             for i, token in zip(chunk.tolist(), reported, strict=True):
                 if token is None:
-                    errors[i] = "the model's logits aren't finite: no log-probability to report"
+                    errors[i] = "the model's logits aren't finite: there is no log-probability to report"
                 else:
                     tokens[i] = token
 
-        self._for_chunks(report_chunk, asked)
-
-    def _for_chunks(self, work: Callable[[NDArray[np.intp]], None], indices: list[int]) -> None:
-        """``work`` on all ``indices``, in chunks over the threads; chunks write to disjoint places."""
-        chunks = list(_chunks(np.array(indices, np.intp), self.num_threads))
-        if self.num_threads == 1 or len(chunks) == 1:
-            for chunk in chunks:
-                work(chunk)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="everystep-sampling")
-        list(self._pool.map(work, chunks))
-
-
-def _chunks(indices: NDArray[np.intp], num_threads: int) -> Iterator[NDArray[np.intp]]:
-    size = max(MIN_CHUNK_ROWS, min(MAX_CHUNK_ROWS, -(-len(indices) // num_threads)))
-    for start in range(0, len(indices), size):
-        yield indices[start : start + size]
+    def _chunks(self, indices: list[int]) -> Iterator[NDArray[np.intp]]:
+        size = max(1, MAX_CHUNK_ELEMENTS // self.vocab_size)
+        for start in range(0, len(indices), size):
+            yield np.array(indices[start : start + size], np.intp)
 
 
 def _recipe(rows: Sized[Row]) -> Recipe:
@@ -144,5 +113,5 @@ def _recipe(rows: Sized[Row]) -> Recipe:
 
 def _failure(top: float) -> str:
     if top == -np.inf:
-        return "no token can be drawn: every logit is -inf (banned, or the model's)"
+        return "no token can be drawn: every logit is -inf, by bans or by the model"
     return f"no token can be drawn: the largest logit is {top}"
