@@ -120,9 +120,9 @@ class StepSummary:
 class StepOutput:
     """All that leaves the worker for one step.
 
-    ``record`` is an encoded :class:`StepRecord`; ``waiting`` an encoded ``tuple[WaitingRow, ...]``, or ``None``
+    ``record`` is an encoded :class:`StepRecord`; ``waiting`` an encoded line of :class:`WaitingRow`, or ``None``
     when the lane's line and causes are what they were at the lane's step before (so that both are kept, not
-    parsed, on the hot path).  ``started`` are the sequences that got their first seat in this step.
+    parsed, on the hot path).  ``started`` are the sequences that got a seat in this step, for the first time or again.
     """
 
     summary: StepSummary

@@ -11,7 +11,8 @@ from operator import attrgetter
 
 import msgspec
 
-from everystep.messages import StepOutput, StepRecord, StepRow, StepSummary, WaitingRow
+from everystep.messages import StepOutput, StepRecord, StepRow, StepSummary
+from everystep.observe.line_codec import encode_line
 from everystep.types import FinishReason, Policy, Row, StepPlan, TokenEvent, Waiting
 
 _encoder = msgspec.msgpack.Encoder()
@@ -78,7 +79,7 @@ class RecordBuilder:
         if self._last_waiting.get(policy) is waiting:
             return None
         self._last_waiting[policy] = waiting
-        return _encoder.encode([_waiting_row(entry) for entry in waiting])
+        return encode_line(waiting)
 
 
 def _shape(plan: StepPlan) -> tuple[int, int]:
@@ -103,8 +104,3 @@ def _phase(row: Row) -> str:
 def _row(row: Row, phase: str, finish: FinishReason | None) -> StepRow:
     sequence = row.sequence
     return StepRow(row.seat, sequence.sequence_id, sequence.request_id, phase, row.num_new_tokens, row.end, finish)
-
-
-def _waiting_row(entry: Waiting) -> WaitingRow:
-    sequence = entry.sequence
-    return WaitingRow(sequence.sequence_id, sequence.request_id, entry.why, sequence.arrival_s, entry.behind)

@@ -14,11 +14,12 @@ from operator import attrgetter
 from typing import Any
 
 from everystep.messages import StepOutput
-from everystep.observe.step_json import step_as_dict
+from everystep.observe.line_codec import EMPTY_LINE
+from everystep.observe.step_json import page_as_json, step_as_dict
 from everystep.observe.step_pack import RawStep, Step, pack, read, unpack
+from everystep.observe.trace import trace_as_json
 
 PACK_STEPS = 8  # bounds both the pause for packing and what it takes to read one step
-NO_LINE = b"\x90"  # an empty array
 
 _last_of = attrgetter("last")
 
@@ -73,7 +74,7 @@ class StepLog:
             self._forget_all()
         if output.waiting is not None:
             self._lines[summary.policy] = output.waiting
-        self._fresh.append(RawStep(summary.step, output.record, self._lines.get(summary.policy, NO_LINE)))
+        self._fresh.append(RawStep(summary.step, output.record, self._lines.get(summary.policy, EMPTY_LINE)))
         if len(self._fresh) == PACK_STEPS:
             self._pack_fresh()
 
@@ -91,6 +92,14 @@ class StepLog:
         steps = [step_as_dict(step) for step in islice(self.steps(since), limit)]
         return {"steps": steps, "next": steps[-1]["step"] if steps else min(since, newest)}
 
+    def since_as_json(self, since: int, limit: int) -> Iterator[bytes]:
+        """The same page as the text of one JSON object, some steps a piece: a page may be larger than a process."""
+        return page_as_json(islice(self.steps(since), limit), min(since, self.last_step))
+
+    def trace(self) -> Iterator[bytes]:
+        """All that is remembered now, as Chrome trace-event JSON, a piece a step."""
+        return trace_as_json(self.steps())
+
     def _pack_fresh(self) -> None:
         fresh = self._fresh
         self._packs.append(_Pack(fresh[0].step, fresh[-1].step, len(fresh), pack(fresh)))
@@ -105,5 +114,5 @@ class StepLog:
 
 def _read(packs: list[_Pack], fresh: list[RawStep], since: int) -> Iterator[Step]:
     for packed in packs:
-        yield from (step for step in unpack(packed.data) if step.record.step > since)
+        yield from unpack(packed.data, since)
     yield from (read(raw) for raw in fresh if raw.step > since)

@@ -1,0 +1,165 @@
+"""Routes for looking: health, version, metrics, the step log as page, stream and trace, and a request's life.
+
+Owns their shapes and bounds.  Ignorant of how the engine works, of who may call, and of how errors become replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import platform
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from everystep.errors import InvalidParameter, NotFound
+from everystep.messages import EngineStatus
+from everystep.observe.metrics import CONTENT_TYPE
+from everystep.observe.observer import Observer
+from everystep.observe.step_json import step_as_json
+from everystep.version import __version__
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+MAX_LAG_STEPS = 256  # a live reader that falls further behind skips ahead
+READ_STEPS = 16  # steps read from the log between two looks at how far behind the reader is
+
+Since = Annotated[int, Query(description="steps after this one; -1: from the oldest")]
+
+
+class Watched(Protocol):
+    """What these routes need of an engine."""
+
+    observer: Observer
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    def now_s(self) -> float: ...
+
+    async def wait_for_step(self, after: int) -> None: ...
+
+
+def router(engine: Watched) -> APIRouter:
+    """All routes of this module, for one engine."""
+    routes = APIRouter()
+    _add_health(routes, engine)
+    _add_numbers(routes, engine)
+    _add_steps(routes, engine)
+    _add_step_downloads(routes, engine)
+    return routes
+
+
+def _add_health(routes: APIRouter, engine: Watched) -> None:
+    @routes.get("/health/live", tags=["health"], summary="Whether the process should be left running")
+    async def live() -> JSONResponse:
+        status = engine.status
+        return _health(status.is_live, status.reason)
+
+    @routes.get("/health", tags=["health"], summary="The same as /health/ready")
+    @routes.get("/health/ready", tags=["health"], summary="Whether a request sent now would be served")
+    async def ready() -> JSONResponse:
+        status = engine.status
+        return _health(status.is_ready, status.reason)
+
+
+def _health(is_well: bool, reason: str) -> JSONResponse:
+    if is_well:
+        return JSONResponse({"status": "ok", "reason": None})
+    return JSONResponse({"status": "unavailable", "reason": reason}, status_code=503)
+
+
+def _add_numbers(routes: APIRouter, engine: Watched) -> None:
+    @routes.get("/version", tags=["observability"], summary="What serves")
+    async def version() -> dict[str, str | None]:
+        return _version(engine.status)
+
+    @routes.get("/metrics", tags=["observability"], summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        # On the event loop, where the observer is told: a scrape sees no half-told change.
+        text = engine.observer.metrics.render(engine.status, __version__)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    @routes.get("/requests/{request_id}", tags=["observability"], summary="One request's life")
+    async def request_life(request_id: str) -> dict[str, Any]:
+        snapshot = engine.observer.requests.snapshot(request_id)
+        if snapshot is None:
+            raise NotFound(f"no request {request_id!r} among the last {engine.observer.requests.max_requests}")
+        return await asyncio.to_thread(snapshot.tell, engine.now_s())
+
+
+def _version(status: EngineStatus) -> dict[str, str | None]:
+    info = status.info
+    versions = {
+        "everystep": __version__,
+        "python": platform.python_version(),
+        "model": info.model if info else None,
+        "runner": info.runner if info else None,
+        "precision": info.precision if info else None,
+    }
+    if info and info.runner == "openvino":
+        versions["openvino"] = importlib.metadata.version("openvino")
+    return versions
+
+
+def _add_steps(routes: APIRouter, engine: Watched) -> None:
+    @routes.get("/steps", tags=["observability"], summary="The step log after a step")
+    async def steps(
+        since: Since = -1,
+        limit: Annotated[int, Query(description=f"most steps returned, 1 to {MAX_LIMIT}")] = DEFAULT_LIMIT,
+    ) -> StreamingResponse:
+        _check_since(since)
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidParameter(f"limit={limit} must be from 1 to {MAX_LIMIT}", param="limit")
+        page = engine.observer.step_log.since_as_json(since, limit)
+        return StreamingResponse(page, media_type="application/json")
+
+
+def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
+    @routes.get("/steps/stream", tags=["observability"], summary="The step log, live, as server-sent events")
+    async def stream(
+        since: Annotated[int | None, Query(description="steps after this one (default: from now on)")] = None,
+        last_event_id: Annotated[int | None, Header(description="where a client that reconnects had got to")] = None,
+    ) -> EventSourceResponse:
+        after = last_event_id if last_event_id is not None else since
+        if after is not None:
+            _check_since(after)
+        return EventSourceResponse(live_steps(engine, after))
+
+    @routes.get("/steps/trace", tags=["observability"], summary="The step log as Chrome trace-event JSON (Perfetto)")
+    async def trace() -> StreamingResponse:
+        headers = {"content-disposition": 'attachment; filename="everystep-trace.json"'}
+        return StreamingResponse(engine.observer.step_log.trace(), media_type="application/json", headers=headers)
+
+
+def _check_since(since: int) -> None:
+    if since < -1:
+        raise InvalidParameter(f"since={since} must be a step's number, or -1", param="since")
+
+
+async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[ServerSentEvent]:
+    """Steps after ``since`` (``None``: from now on) for ever, read from the ring as fast as the client takes them.
+
+    Nothing is queued for a slow client.  Steps that the ring has lost meanwhile, or that would leave a reader who
+    had caught up more than :data:`MAX_LAG_STEPS` behind, are passed over with an event ``skipped`` that says which.
+    """
+    log = engine.observer.step_log
+    after = log.last_step if since is None else min(since, log.last_step)
+    has_caught_up = False
+    while True:
+        await engine.wait_for_step(after)
+        first_lost = after + 1
+        if log.first_step is not None:
+            after = max(after, log.first_step - 1)
+        if has_caught_up:
+            after = max(after, log.last_step - MAX_LAG_STEPS)
+        if first_lost <= after:
+            yield ServerSentEvent(event="skipped", data=f'{{"first":{first_lost},"last":{after}}}')
+        for step in islice(log.steps(after), READ_STEPS):
+            after = step.record.step
+            yield ServerSentEvent(id=str(after), data=step_as_json(step).decode())
+        has_caught_up = has_caught_up or after == log.last_step
