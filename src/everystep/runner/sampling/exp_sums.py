@@ -1,7 +1,7 @@
 """Sums of exponentials over blocks, the one heavy computation of a draw.
 
-Owns a small OpenVINO model.  NumPy's float32 exponential costs three times as much where there is no AVX-512, and runs
-on one thread; this one also uses the threads that the forward pass has just left.  Ignorant of what the sums mean.
+Owns two small OpenVINO models.  NumPy's float32 exponential takes three times as long where there is no AVX-512, and
+runs on one thread; these also use the threads that the forward pass has just left.  Ignorant of what the sums mean.
 """
 
 from __future__ import annotations
@@ -13,36 +13,56 @@ from numpy.typing import NDArray
 
 
 class ExpSums:
-    """One inference request with its tensors: called by one thread at a time."""
+    """Called by one thread at a time: each model has one inference request.
+
+    A block's sum depends on that block alone, to the last bit.  Exponentials below the smallest normal float count
+    as 0, those of -inf too.  NaN in ``values`` isn't passed on: look for it first.
+    """
 
     def __init__(self, width: int, num_threads: int) -> None:
-        config = {
-            "INFERENCE_PRECISION_HINT": "f32",  # the plugin's default may be bfloat16
-            "INFERENCE_NUM_THREADS": num_threads,
-            "NUM_STREAMS": 1,
-        }
-        self._request = ov.Core().compile_model(_model(width), "CPU", config).create_infer_request()
+        self._whole = _compiled(width, num_threads, has_pivots=False)
+        self._above = _compiled(width, num_threads, has_pivots=True)
 
-    def __call__(
+    def whole(
         self, values: NDArray[np.float32], tops: NDArray[np.float32], scales: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """``[n]``: Σ e^((value - top) · scale) over each of ``n`` blocks ``[n, width]``.
+        """``[n]``: Σ e^((value - top) · scale) over each of ``n`` blocks ``[n, width]``."""
+        return _infer(self._whole, values, tops[:, None], scales[:, None])
 
-        Exponentials below the smallest normal float count as 0, those of -inf too.  A block's sum depends on that
-        block alone, to the last bit.  NaN in ``values`` isn't passed on: look for it first.
-        """
-        inputs = [np.ascontiguousarray(values), tops[:, None].copy(), scales[:, None].copy()]
-        for index, array in enumerate(inputs):
-            # Shares the array's memory, which lives until the end of this call.
-            self._request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
-        self._request.infer()
-        return np.array(self._request.get_output_tensor(0).data)  # a copy: the tensor is written again
+    def above(
+        self,
+        values: NDArray[np.float32],
+        tops: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        pivots: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """``[n]``: the same over the values strictly above their block's pivot.  NumPy is slow at such masks."""
+        return _infer(self._above, values, tops[:, None], scales[:, None], pivots[:, None])
 
 
-def _model(width: int) -> ov.Model:
+def _infer(request: ov.InferRequest, *inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    arrays = [np.ascontiguousarray(array) for array in inputs]  # shared with the tensors: alive until the end
+    for index, array in enumerate(arrays):
+        request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
+    request.infer()
+    return np.array(request.get_output_tensor(0).data)  # a copy: the tensor is written again
+
+
+def _compiled(width: int, num_threads: int, *, has_pivots: bool) -> ov.InferRequest:
+    config = {
+        "INFERENCE_PRECISION_HINT": "f32",  # else bfloat16 where the processor has it
+        "INFERENCE_NUM_THREADS": num_threads,
+        "NUM_STREAMS": 1,
+    }
+    return ov.Core().compile_model(_model(width, has_pivots=has_pivots), "CPU", config).create_infer_request()
+
+
+def _model(width: int, *, has_pivots: bool) -> ov.Model:
     values = ops.parameter([-1, width], ov.Type.f32)
-    tops = ops.parameter([-1, 1], ov.Type.f32)
-    scales = ops.parameter([-1, 1], ov.Type.f32)
+    tops, scales, pivots = (ops.parameter([-1, 1], ov.Type.f32) for _ in range(3))
     weights = ops.exp(ops.multiply(ops.subtract(values, tops), scales))
+    if has_pivots:
+        weights = ops.select(ops.greater(values, pivots), weights, ops.constant(np.float32(0.0)))
     sums = ops.reduce_sum(weights, ops.constant(np.array([1], np.int32)), keep_dims=False)
-    return ov.Model([ops.result(sums)], [values, tops, scales], "exp_sums")
+    inputs = [values, tops, scales, pivots] if has_pivots else [values, tops, scales]
+    return ov.Model([ops.result(sums)], inputs, "exp_sums")

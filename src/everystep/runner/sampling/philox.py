@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_ROUNDS = 10
+ROUNDS = np.arange(10, dtype=np.uint64)[:, None, None]  # [10, 1, 1]
 MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)  # [2, 1]
 KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64)  # [2, 1]
 LOW = np.uint64(0xFFFFFFFF)
@@ -22,10 +22,9 @@ UNIT = 2.0**-52
 def philox4x32(counters: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Four random 32-bit words for each column: ``counters`` ``[4, n]`` and ``keys`` ``[2, n]`` hold 32-bit words."""
     multiplied, mixed = counters[0::2], counters[1::2]  # [2, n] each
-    for _ in range(NUM_ROUNDS):
+    for round_keys in (keys + ROUNDS * KEY_STEPS) & LOW:  # [2, n]
         products = multiplied * MULTIPLIERS  # of 32-bit words: no overflow in 64 bits
-        multiplied, mixed = (products >> WORD)[::-1] ^ mixed ^ keys, (products & LOW)[::-1]
-        keys = (keys + KEY_STEPS) & LOW
+        multiplied, mixed = (products >> WORD)[::-1] ^ mixed ^ round_keys, (products & LOW)[::-1]
     words = np.empty_like(counters)
     words[0::2], words[1::2] = multiplied, mixed
     return words

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from everystep.runner.sampling.blocks import NEVER, Blocks
+from everystep.runner.sampling.blocks import Blocks
 from everystep.runner.sampling.exp_sums import ExpSums
 
 MIN_TEMPERATURE = 1e-30  # its inverse is still a float32; far below any two logits' distance
@@ -35,7 +35,7 @@ class Softmax:
         """``[rows, blocks]``: each block's sum of weights."""
         num_rows, num_blocks, width = self.blocks.values.shape
         values = self.blocks.values.reshape(-1, width)  # [rows · blocks, width]
-        sums = self.exp_sums(values, np.repeat(self.tops, num_blocks), np.repeat(self.scales, num_blocks))
+        sums = self.exp_sums.whole(values, np.repeat(self.tops, num_blocks), np.repeat(self.scales, num_blocks))
         return sums.reshape(num_rows, num_blocks).astype(np.float64)
 
     def masses_above(self, rows: NDArray[np.intp], pivots: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -45,10 +45,11 @@ class Softmax:
         """
         masses = np.zeros((len(rows), self.blocks.num_blocks))
         hits, hit_blocks = np.nonzero(self.blocks.maxima[rows] > pivots[:, None])
-        owners = rows[hits]
-        values = self.blocks.values[owners, hit_blocks]  # [hits, width]
-        values[values <= pivots[hits, None]] = NEVER
-        masses[hits, hit_blocks] = self.exp_sums(values, self.tops[owners], self.scales[owners])
+        if len(hits):
+            owners = rows[hits]
+            values = self.blocks.values[owners, hit_blocks]  # [hits, width]
+            tops, scales = self.tops[owners], self.scales[owners]
+            masses[hits, hit_blocks] = self.exp_sums.above(values, tops, scales, pivots[hits])
         return masses
 
     def weights_above(
