@@ -1,0 +1,114 @@
+"""Converted weights, kept on disk and mapped from there.
+
+Owns the cache's files and keys: content of the model, format, version of the library and of this layout.  Converting
+streams one array at a time; a mapped array costs memory only where it is read.  Ignorant of graphs.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from everystep.architecture import Checkpoint
+from everystep.runner.precision import Precision
+from everystep.runner.quantise import INT4_GROUP, to_bf16, to_f16, to_int4, to_int8
+
+LAYOUT_VERSION = 1
+ALIGNMENT = 64
+EMBEDDINGS = ("embed_tokens.weight", "embed_positions.weight", "wte.weight", "wpe.weight")
+HEAD = "lm_head.weight"
+
+Array = npt.NDArray[Any]
+
+
+class BuiltWeights:
+    """Arrays by ``name:part``, read-only, mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._entries: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text())
+        with (folder / "arrays.bin").open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def get(self, key: str) -> Array:
+        entry = self._entries[key]
+        shape = tuple(entry["shape"])
+        flat = np.frombuffer(self._map, entry["dtype"], int(np.prod(shape, dtype=np.int64)), entry["offset"])
+        return flat.reshape(shape)
+
+    def release_pages(self) -> None:
+        """Drop the pages read so far from memory; a later read fetches them from the file again."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path, library: str) -> BuiltWeights:
+    """The model's arrays in the precision's format: from the cache, or converted into it."""
+    key = f"{checkpoint.content_key[:32]}-{precision.weights}-{precision.embedding}-{library}-v{LAYOUT_VERSION}"
+    folder = cache_dir / "built" / key
+    if not (folder / "index.json").is_file():
+        _convert(checkpoint, precision, folder)
+    return BuiltWeights(folder)
+
+
+def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None:
+    """Write beside, then move into place; another process that was faster is as good."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+    try:
+        entries = {}
+        with (beside / "arrays.bin").open("wb") as file:
+            for key, array in _converted(checkpoint, precision):
+                file.write(b"\0" * (-file.tell() % ALIGNMENT))
+                entries[key] = {"dtype": array.dtype.str, "shape": array.shape, "offset": file.tell()}
+                file.write(np.ascontiguousarray(array).data)
+        (beside / "index.json").write_text(json.dumps(entries))
+        os.rename(beside, folder)
+    except OSError:
+        if not (folder / "index.json").is_file():
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _converted(checkpoint: Checkpoint, precision: Precision) -> Iterator[tuple[str, Array]]:
+    weights = checkpoint.weights
+    for name in weights.names():
+        array = weights.load(name)
+        if name.endswith(EMBEDDINGS):
+            yield f"{name}:{precision.embedding}", to_f16(array) if precision.embedding == "f16" else array
+            if checkpoint.architecture.is_head_tied and name.endswith(("embed_tokens.weight", "wte.weight")):
+                yield from _linear(HEAD, array, precision)
+        elif array.ndim == 2:
+            yield from _linear(name, array, precision)
+        else:
+            yield f"{name}:f32", array
+
+
+def _linear(name: str, array: npt.NDArray[np.float32], precision: Precision) -> Iterator[tuple[str, Array]]:
+    """A linear weight ``[out, in]`` in the precision's format; int8 where int4's groups don't divide the inputs."""
+    if precision.weights == "int4" and array.shape[1] % INT4_GROUP == 0:
+        packed = to_int4(array)
+        yield f"{name}:int4", packed.packed
+        yield f"{name}:int4.scales", packed.scales
+        yield f"{name}:int4.zeros", packed.zeros
+    elif precision.weights in ("int8", "int4"):
+        quantised = to_int8(array)
+        yield f"{name}:int8", quantised.values
+        yield f"{name}:int8.scales", quantised.scales
+    elif precision.weights == "bf16":
+        yield f"{name}:bf16", to_bf16(array)
+    elif precision.weights == "f16":
+        yield f"{name}:f16", to_f16(array)
+    else:
+        yield f"{name}:f32", array

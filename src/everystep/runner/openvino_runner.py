@@ -1,0 +1,185 @@
+"""The CPU runner: a paged graph compiled by OpenVINO, run one step at a time.
+
+Owns the compiled graphs, the KV cache's tensors and the packing of a plan into inputs.  Ignorant of why these rows run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from everystep.architecture import Checkpoint
+from everystep.runner.built_weights import built_weights
+from everystep.runner.graph_parts import PINNED_VERSION, check_library
+from everystep.runner.graphs import build_graph
+from everystep.runner.precision import Precision, read_cpu_features, resolve_precision
+from everystep.runner.sampling import Sampler
+from everystep.runner.static_decode import StaticDecode
+from everystep.runner.step_inputs import StepInputs, pack
+from everystep.runner.threads import usable_cpus
+from everystep.types import StepPlan, StepResult
+
+logger = logging.getLogger(__name__)
+
+NUMPY_TYPES = {"f32": np.float32, "bf16": np.uint16, "f16": np.uint16, "u8": np.uint8, "i8": np.int8}
+WARM_PREFILL_TOKENS = 16
+
+
+class OpenVINORunner:
+    """Implements :class:`everystep.types.Runner`.
+
+    Compiles when made; :class:`UnsupportedOption` for a precision that this CPU or build doesn't do,
+    :class:`EngineUnavailable` for another OpenVINO than the pinned one.
+    """
+
+    name = "openvino"
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        precision: str = "auto",
+        deterministic: bool = False,
+        num_threads: int | None = None,
+        cache_dir: Path,
+    ) -> None:
+        check_library()
+        self.plan_precision = resolve_precision(precision, deterministic=deterministic, cpu=read_cpu_features())
+        self.precision = self.plan_precision.name
+        self.num_threads = num_threads or usable_cpus()
+        self.vocab_size = checkpoint.architecture.vocab_size
+        self.max_context_len = checkpoint.architecture.max_context_len
+        self._core = ov.Core()
+        self._weights = built_weights(checkpoint, self.plan_precision, cache_dir, f"ov{PINNED_VERSION}")
+        self._architecture = checkpoint.architecture
+        self._compiled = self._compile(build_graph(self._architecture, self._weights))
+        self._weights.release_pages()
+        self._request = self._compiled.create_infer_request()
+        self._sampler = Sampler(self.vocab_size, self.num_threads)
+        self._cache: dict[str, tuple[ov.Tensor, npt.NDArray[Any]]] = {}  # the tensor doesn't own the array
+        self._inputs: StepInputs | None = None  # kept alive through the pass that reads them
+        self._static: StaticDecode | None = None
+        self._static_maker: threading.Thread | None = None
+        self.block_size, self.kv_block_bytes = self._read_block_shape()
+
+    # --- the cache -------------------------------------------------------------------------------
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV cache.  Pages are the kernel's zeros until touched, so a large cache costs what it holds."""
+        for port in self._cache_ports():
+            shape = [num_blocks, *(dim.get_length() for dim in list(port.partial_shape)[1:])]
+            array = np.zeros(shape, NUMPY_TYPES[port.element_type.to_string()])
+            tensor = ov.Tensor(array, shape, port.element_type)
+            self._cache[port.get_any_name()] = (tensor, array)
+            self._request.set_tensor(port.get_any_name(), tensor)
+
+    def _cache_ports(self) -> list[Any]:
+        return [port for port in self._compiled.inputs if "_cache." in port.get_any_name()]
+
+    def _read_block_shape(self) -> tuple[int, int]:
+        """Tokens and bytes of a block, as the compiled graph wants them."""
+        num_bytes, block_size = 0, 0
+        for port in self._cache_ports():
+            dims = [dim.get_length() for dim in list(port.partial_shape)[1:]]  # [heads, tokens, head_dim]
+            num_bytes += int(np.prod(dims)) * port.element_type.size
+            if port.get_any_name().startswith("value_cache"):
+                block_size = dims[1]
+        return block_size, num_bytes
+
+    # --- a step ----------------------------------------------------------------------------------
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute the plan's rows: write their KV, draw a token for each row that samples."""
+        sampling = [row for row in plan.rows if row.samples]
+        static = self._static
+        if static is not None and len(plan.rows) == 1 and plan.rows[0].num_new_tokens == 1:
+            logits = static.run(plan.rows[0])
+        else:
+            logits = self._infer(pack(plan.rows, self.block_size))
+        if not sampling:
+            return StepResult({})
+        sampled = self._sampler.sample(logits, sampling)
+        return StepResult(sampled.tokens, sampled.errors)
+
+    def logits(self, plan: StepPlan) -> npt.NDArray[np.float32]:
+        """As :meth:`run`, without drawing: a copy of the logits ``[rows that sample, vocab]``.  For measurements."""
+        return self._infer(pack(plan.rows, self.block_size)).copy()
+
+    def _infer(self, inputs: StepInputs) -> npt.NDArray[np.float32]:
+        self._inputs = inputs
+        for name, array in inputs.named():
+            self._request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+        self._request.infer()
+        logits: npt.NDArray[np.float32] = self._request.get_output_tensor(0).data
+        return logits
+
+    # --- warm and cold ---------------------------------------------------------------------------
+    def warm_up(self, max_rows: int, max_tokens: int) -> None:
+        """Run one row, a small batch, a full batch and a prompt, so that no client pays for a first time.
+
+        The static graph for a lone decoding row compiles beside the first requests, not before them.
+        """
+        for lengths in ([1], [1] * min(4, max_rows), [1] * max_rows, [min(WARM_PREFILL_TOKENS, max_tokens)]):
+            self._infer(_dry_inputs(lengths))
+        if self.plan_precision.has_static_decode:
+            self._static_maker = threading.Thread(target=self._make_static, name="everystep-static", daemon=True)
+            self._static_maker.start()
+
+    def wait_for_static_decode(self) -> None:
+        """Return when the background compilation is over.  For measurements, which must know what they measure."""
+        if self._static_maker is not None:
+            self._static_maker.join()
+
+    def close(self) -> None:
+        """Free the graphs and the cache."""
+        self.wait_for_static_decode()
+        self._sampler.close()
+        self._static = None
+        self._cache.clear()
+
+    def _make_static(self) -> None:
+        """Swapped in when whole; if it fails the dynamic graph serves on."""
+        try:
+            model = build_graph(self._architecture, self._weights)
+            tensors = {name: tensor for name, (tensor, _) in self._cache.items()}
+            max_blocks = -(-self.max_context_len // self.block_size)
+            self._static = StaticDecode(model, self._compile, tensors, self.block_size, max_blocks)
+            self._weights.release_pages()
+        except Exception:
+            logger.exception("the static decode graph can't be made; the dynamic one serves alone")
+
+    def _compile(self, model: ov.Model) -> ov.CompiledModel:
+        return self._core.compile_model(model, "CPU", compile_properties(self.plan_precision, self.num_threads))
+
+
+def compile_properties(precision: Precision, num_threads: int) -> dict[str, Any]:
+    """OpenVINO's settings for a precision."""
+    return {
+        "INFERENCE_NUM_THREADS": num_threads,
+        "INFERENCE_PRECISION_HINT": precision.arithmetic,
+        "KV_CACHE_PRECISION": precision.kv_cache,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": precision.dynamic_group,
+        "ENABLE_CPU_PINNING": False,
+    }
+
+
+def _dry_inputs(lengths: Sequence[int]) -> StepInputs:
+    """Rows of zeros that write into the first block, which nobody owns yet."""
+    total = sum(lengths)
+    begins = np.cumsum([0, *lengths], dtype=np.int32)
+    num_rows = len(lengths)
+    return StepInputs(
+        input_ids=np.zeros(total, np.int64),
+        position_ids=np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
+        past_lens=np.zeros(num_rows, np.int32),
+        subsequence_begins=begins,
+        block_indices=np.zeros(num_rows, np.int32),
+        block_indices_begins=np.arange(num_rows + 1, dtype=np.int32),
+        max_context_len=np.array(max(lengths), np.int32),
+        sample_idx=(begins[1:] - 1).astype(np.int64),
+    )
