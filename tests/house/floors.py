@@ -21,7 +21,7 @@ FLOORS = {
     "sched": 1, "runner": 1, "text": 1, "observe": 1, "checkpoint": 1,
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
-    "": 4, "__main__": 4, "cli": 4, "flags": 4, "serve": 4, "llm": 4, "deploy": 4,
+    "": 4, "__main__": 4, "cli": 4, "flags": 4, "progress": 4, "serve": 4, "llm": 4, "deploy": 4,
 }  # fmt: skip
 FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
 TOP_FLOOR = 4
@@ -197,13 +197,15 @@ def _clocks(module: Module) -> Iterator[str]:
             for alias in node.names:
                 if alias.name in CLOCK_FUNCTIONS:
                     yield f"line {node.lineno}: reads a clock: time.{alias.name}"
-        elif isinstance(node, ast.Attribute) and _is_clock(node):
-            yield f"line {node.lineno}: reads a clock: {ast.unparse(node)}"
-        elif isinstance(node, ast.Call) and len(node.args) < CLOCK_WITHOUT.get(ast.unparse(node.func), 0):
+        elif _is_clock(node):
             yield f"line {node.lineno}: reads a clock: {ast.unparse(node)}"
 
 
-def _is_clock(node: ast.Attribute) -> bool:
+def _is_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return len(node.args) < CLOCK_WITHOUT.get(ast.unparse(node.func), 0)
+    if not isinstance(node, ast.Attribute):
+        return False
     owner = ast.unparse(node.value)
     return (owner == "time" and node.attr in CLOCK_FUNCTIONS) or (
         node.attr in CLOCK_METHODS and owner.split(".")[-1] in ("datetime", "date")

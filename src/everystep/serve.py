@@ -1,0 +1,206 @@
+"""The server as a process: its socket, its signals, its order of start and end.
+
+Owns what a signal means: the first stops taking requests in (503), lets the open ones end until the drain deadline,
+fails the rest with a typed error and exits with 0; the second exits at once.  Ignorant of routes and of scheduling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from everystep.config import Settings
+from everystep.engine.client import EngineClient
+from everystep.errors import EverystepError
+from everystep.messages import EngineInfo
+from everystep.observe.logs import configure_logging
+
+if TYPE_CHECKING:
+    import uvicorn
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75  # above the usual minute of clients and proxies, so that they close first
+LAST_BYTES_S = 1  # after the drain, streams that never end of themselves get this long
+GIB = 2**30
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal.  Raises :class:`EverystepError` if the address is taken or the model can't be served."""
+    configure_logging(level=settings.log_level, as_json=settings.log_json)
+    with listen(settings.host, settings.port) as sock:
+        warn_if_open(settings)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(Service(settings, sock).run())
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.  Taken before the model is loaded, so that a taken port is said at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    takes_both = host == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=takes_both)
+    except OSError as error:
+        raise EverystepError(f"can't listen on {host} port {port}: {error.strerror}") from error
+
+
+def address_of(sock: socket.socket) -> str:
+    """The URL of a listening socket, with the port that it really has."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def warn_if_open(settings: Settings) -> None:
+    """Say it where whoever reaches the port may use the model."""
+    if settings.api_key or is_loopback(settings.host):
+        return
+    logger.warning("OPEN TO THE NETWORK: %s without an API key lets everybody in; set --api-key", settings.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``.  A name other than localhost may mean any address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Service:
+    """One life of the server: start, serve, drain, end."""
+
+    def __init__(self, settings: Settings, sock: socket.socket) -> None:
+        self._settings = settings
+        self._socket = sock
+        self._client = EngineClient(settings)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Returns after a drain.  Raises what made serving impossible."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            await self._client.start()
+            server = self._make_server()
+            serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="everystep-http")
+            try:
+                await self._until_stopped(serving)
+            finally:
+                await self._drain()
+                server.should_exit = True
+                await serving
+        finally:
+            await self._client.close()
+
+    def _make_server(self) -> uvicorn.Server:
+        """Imported here: the worker process starts meanwhile."""
+        from everystep.api import create_app
+
+        return http_server(create_app(self._settings, engine=self._client), self._settings)
+
+    async def _until_stopped(self, serving: asyncio.Task[None]) -> None:
+        """Wait for the stop signal.  Raises if the worker never gets ready, or the HTTP server ends of itself."""
+        stop = asyncio.create_task(self._stop.wait(), name="everystep-stop")
+        ready = asyncio.create_task(self._client.wait_ready(), name="everystep-ready")
+        try:
+            await asyncio.wait([stop, ready, serving], return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                self._announce(ready.result())
+                await asyncio.wait([stop, serving], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                raise EverystepError("the HTTP server ended of itself")
+        finally:
+            stop.cancel()
+            ready.cancel()
+
+    def _announce(self, info: EngineInfo) -> None:
+        logger.info("%s", start_line(info, address_of(self._socket)))
+        parts = ", ".join(f"{name} {part_s:.2f} s" for name, part_s in info.start_up_s.items())
+        logger.info("ready %.2f s after the process began; the worker's part: %s", process_age_s(), parts)
+
+    async def _drain(self) -> None:
+        self._client.stop_accepting()
+        logger.info("stopping: no new requests, open ones get %g s", self._settings.drain_timeout)
+        await self._client.close()
+        logger.info("stopped")
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            self._leave_now(number)
+        self._stop.set()
+
+    def _leave_now(self, number: int) -> None:
+        """The second signal: no more waiting, but no orphan either."""
+        print(f"everystep: {signal.Signals(number).name} again: leaving at once", file=sys.stderr, flush=True)
+        if self._client.worker_pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._client.worker_pid, signal.SIGKILL)
+        os._exit(1)
+
+
+def start_line(info: EngineInfo, address: str) -> str:
+    """What serves, on one line."""
+    seats = ", ".join(f"{policy} {num}" for policy, num in info.seats.items())
+    cache_gib = info.num_blocks * info.kv_block_bytes / GIB
+    return (
+        f"{info.model} at {address}: {info.runner} {info.precision}, {info.num_threads} threads, seats: {seats}; "
+        f"{info.num_blocks} blocks of {info.block_size} tokens ({cache_gib:.2f} GiB at most), "
+        f"context {info.max_model_len}"
+    )
+
+
+def http_server(app: Any, settings: Settings) -> uvicorn.Server:
+    """uvicorn without its own signals, logging set-up and lifespan: this module has them."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """The service has the signals."""
+            yield
+
+    is_debug = settings.log_level == "debug"
+    logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if is_debug else logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=is_debug,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_BYTES_S,
+    )
+    return Server(config)
+
+
+def process_age_s() -> float:
+    """Seconds since this process began, as the kernel knows it: imports before the first line count too."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()  # a process's name may hold spaces
+        started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22: starttime, in ticks since boot
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    except (OSError, AttributeError):  # not Linux
+        return time.process_time()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed; it doesn't exist for Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
