@@ -112,6 +112,10 @@ class EngineClient:
         """Seconds since this client was made: the server's clock."""
         return time.monotonic() - self._epoch_s
 
+    def unix_s(self) -> int:
+        """The time of day, for replies that carry a date."""
+        return int(time.time())
+
     @property
     def tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
