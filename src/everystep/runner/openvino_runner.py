@@ -19,11 +19,11 @@ from everystep.architecture import Checkpoint
 from everystep.runner.built_weights import built_weights
 from everystep.runner.graph_parts import PINNED_VERSION, check_library
 from everystep.runner.graphs import build_graph
-from everystep.runner.precision import Precision, read_cpu_features, resolve_precision
+from everystep.runner.precision import Precision, resolve_precision
 from everystep.runner.sampling import Sampler
 from everystep.runner.static_decode import StaticDecode
 from everystep.runner.step_inputs import StepInputs, pack
-from everystep.runner.threads import usable_cpus
+from everystep.runner.threads import cpu_features, usable_cpus
 from everystep.types import StepPlan, StepResult
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class OpenVINORunner:
         cache_dir: Path,
     ) -> None:
         check_library()
-        self.plan_precision = resolve_precision(precision, deterministic=deterministic, cpu=read_cpu_features())
+        self.plan_precision = resolve_precision(precision, deterministic=deterministic, cpu=cpu_features())
         self.precision = self.plan_precision.name
         self.num_threads = num_threads or usable_cpus()
         self.vocab_size = checkpoint.architecture.vocab_size
