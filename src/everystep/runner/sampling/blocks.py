@@ -37,7 +37,7 @@ class Blocks:
         width = block_width(vocab_size)
         num_blocks = -(-vocab_size // width)
         is_view = vocab_size % width == 0 and _is_run(indices) and logits.flags.c_contiguous
-        rows = logits[indices[0] : indices[-1] + 1] if is_view else _padded(logits, indices, num_blocks * width)
+        rows = logits[indices[0] : indices[-1] + 1] if is_view else _copied(logits, indices, num_blocks * width)
         values = rows.reshape(len(indices), num_blocks, width)
         # Row by row: a row stays in the second-level cache.
         maxima = np.stack([row.max(axis=1) for row in values])  # [rows, blocks]
@@ -109,7 +109,9 @@ def _is_run(indices: NDArray[np.intp]) -> bool:
     return bool(len(indices)) and int(indices[-1] - indices[0]) == len(indices) - 1
 
 
-def _padded(logits: NDArray[np.float32], indices: NDArray[np.intp], width: int) -> NDArray[np.float32]:
-    rows = np.full((len(indices), width), NEVER, np.float32)  # [rows, blocks · width]
-    rows[:, : logits.shape[1]] = logits[indices]
+def _copied(logits: NDArray[np.float32], indices: NDArray[np.intp], width: int) -> NDArray[np.float32]:
+    rows = np.empty((len(indices), width), np.float32)  # [rows, blocks · width]
+    rows[:, logits.shape[1] :] = NEVER
+    for row, index in zip(rows, indices, strict=True):
+        row[: logits.shape[1]] = logits[index]
     return rows

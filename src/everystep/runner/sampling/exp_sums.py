@@ -20,8 +20,14 @@ class ExpSums:
     """
 
     def __init__(self, width: int, num_threads: int) -> None:
-        self._whole = _compiled(width, num_threads, has_pivots=False)
-        self._above = _compiled(width, num_threads, has_pivots=True)
+        config = {
+            "INFERENCE_PRECISION_HINT": "f32",  # else bfloat16 where the processor has it
+            "INFERENCE_NUM_THREADS": num_threads,
+            "NUM_STREAMS": 1,
+        }
+        core = ov.Core()
+        self._whole = core.compile_model(_model(width, has_pivots=False), "CPU", config).create_infer_request()
+        self._above = core.compile_model(_model(width, has_pivots=True), "CPU", config).create_infer_request()
 
     def whole(
         self, values: NDArray[np.float32], tops: NDArray[np.float32], scales: NDArray[np.float32]
@@ -46,15 +52,6 @@ def _infer(request: ov.InferRequest, *inputs: NDArray[np.float32]) -> NDArray[np
         request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
     request.infer()
     return np.array(request.get_output_tensor(0).data)  # a copy: the tensor is written again
-
-
-def _compiled(width: int, num_threads: int, *, has_pivots: bool) -> ov.InferRequest:
-    config = {
-        "INFERENCE_PRECISION_HINT": "f32",  # else bfloat16 where the processor has it
-        "INFERENCE_NUM_THREADS": num_threads,
-        "NUM_STREAMS": 1,
-    }
-    return ov.Core().compile_model(_model(width, has_pivots=has_pivots), "CPU", config).create_infer_request()
 
 
 def _model(width: int, *, has_pivots: bool) -> ov.Model:
