@@ -40,32 +40,34 @@ class RecordBuilder:
         blocks_total: int,
     ) -> StepOutput:
         """The step as it crosses to the API process."""
-        num_preemptions, num_hit_tokens = self._count_since(lane)
         record = StepRecord(
             step, plan.policy, start_s, end_s, _shape(plan), _rows(plan, events), blocks_used, blocks_total
         )
-        summary = StepSummary(
-            step=step,
-            policy=plan.policy,
-            start_s=start_s,
-            end_s=end_s,
-            num_working=len(plan.rows),
-            num_held=len(plan.held),
-            num_empty=lane.num_seats - len(plan.rows) - len(plan.held),
-            num_new_tokens=plan.num_new_tokens,
-            num_waiting=len(waiting),
-            num_preemptions=num_preemptions,
-            num_prefix_hit_tokens=num_hit_tokens,
-            blocks_used=blocks_used,
-            blocks_total=blocks_total,
-        )
         return StepOutput(
-            summary,
+            self._summary(record, lane, plan, len(waiting)),
             _encoder.encode(record),
             self._encode_waiting(plan.policy, waiting),
             lane.last_started,
             lane.last_preempted,
             tuple(events),
+        )
+
+    def _summary(self, record: StepRecord, lane: Policy, plan: StepPlan, num_waiting: int) -> StepSummary:
+        num_preemptions, num_hit_tokens = self._count_since(lane)
+        return StepSummary(
+            step=record.step,
+            policy=record.policy,
+            start_s=record.start_s,
+            end_s=record.end_s,
+            num_working=len(plan.rows),
+            num_held=len(plan.held),
+            num_empty=lane.num_seats - len(plan.rows) - len(plan.held),
+            num_new_tokens=plan.num_new_tokens,
+            num_waiting=num_waiting,
+            num_preemptions=num_preemptions,
+            num_prefix_hit_tokens=num_hit_tokens,
+            blocks_used=record.blocks_used,
+            blocks_total=record.blocks_total,
         )
 
     def _count_since(self, lane: Policy) -> tuple[int, int]:

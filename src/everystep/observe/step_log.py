@@ -77,6 +77,7 @@ class StepLog:
         self._fresh.append(RawStep(summary.step, output.record, self._lines.get(summary.policy, EMPTY_LINE)))
         if len(self._fresh) == PACK_STEPS:
             self._pack_fresh()
+        self._forget_old()
 
     def steps(self, since: int = -1) -> Iterator[Step]:
         """The steps after ``since`` that are remembered now, oldest first.  Later additions don't touch it."""
@@ -105,7 +106,9 @@ class StepLog:
         self._packs.append(_Pack(fresh[0].step, fresh[-1].step, len(fresh), pack(fresh)))
         self._num_packed += len(fresh)
         self._fresh = []
-        while self._num_packed - self._packs[0].num_steps >= self.size:
+
+    def _forget_old(self) -> None:
+        while self._packs and len(self) - self._packs[0].num_steps >= self.size:
             self._num_packed -= self._packs.pop(0).num_steps
 
     def _forget_all(self) -> None:
