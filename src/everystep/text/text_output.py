@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everystep.sampling_params import SamplingParams
-from everystep.text.detokenizer import detokenizer
+from everystep.text.detokenizer import Detokenizer
 from everystep.text.stop_strings import StopStrings, TextDelta
 from everystep.text.tokenizer import Tokenizer
 
@@ -17,7 +17,7 @@ class TextOutput:
     """Push each token, then ``finish``.  After a stop string nothing more comes."""
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt_ids: Sequence[int] = ()) -> None:
-        self._detokenizer = detokenizer(tokenizer, prompt_ids)
+        self._detokenizer = Detokenizer(tokenizer, prompt_ids)
         self._stops = StopStrings(params.stop)
         self._min_tokens = params.min_tokens
         self._num_tokens = 0

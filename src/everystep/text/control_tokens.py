@@ -1,0 +1,135 @@
+"""The guard that keeps a message's text from becoming control tokens once a template has rendered it.
+
+Owns the marks that break control tokens inside messages, and the cut of the rendered text at those that are whole.
+Ignorant of templates, and of how text becomes ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import AddedToken
+
+PRIVATE_USE = range(0xE000, 0xF900)  # characters without a meaning of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the rendered text: a control token that the template placed (its id), or plain text."""
+
+    text: str
+    control_id: int | None = None
+
+
+class ControlTokens:
+    """A model's control tokens, and where they are in a text."""
+
+    def __init__(self, tokens: Mapping[int, AddedToken]) -> None:
+        longest_first = sorted(tokens.items(), key=lambda item: len(item[1].content), reverse=True)
+        self._ids = [token_id for token_id, _ in longest_first]  # by number of the pattern's group
+        self._texts = [token.content for _, token in longest_first]
+        nothing = r"(?!)"
+        self._begins = re.compile(f"(?={'|'.join(map(re.escape, self._texts)) or nothing})")
+        self._whole = re.compile("|".join(_pattern(token) for _, token in longest_first) or nothing)
+        self._endings = _EdgeIndex(self._texts)
+
+    def breaks(self, text: str) -> set[int]:
+        """Where a mark must stand so that no control token in ``text``, or completed at its edges, stays whole.
+
+        The edges are those that a template's ``trim`` leaves.
+        """
+        places = {match.start() + 1 for match in self._begins.finditer(text)}
+        begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        num_begun = self._endings.num_begun(text[begin:end])
+        num_ended = self._endings.num_ended(text[begin:end])
+        if num_begun:
+            places.add(end - num_begun + 1)
+        if num_ended:
+            places.add(begin + num_ended - 1)
+        return places
+
+    def cut(self, text: str, mark: str) -> Iterator[Segment]:
+        """The rendered text, cut at the control tokens that are whole in it; marks gone."""
+        at = 0
+        for match in self._whole.finditer(text):
+            if match.start() > at:
+                yield Segment(text[at : match.start()].replace(mark, ""))
+            group = match.lastindex or 1
+            yield Segment(match[group], self._ids[group - 1])
+            at = match.end()
+        if at < len(text):
+            yield Segment(text[at:].replace(mark, ""))
+
+
+class _EdgeIndex:
+    """Finds a text's edge that is a part of a control token."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._heads = {text[:i] for text in texts for i in range(1, len(text))}
+        self._tails = {text[i:] for text in texts for i in range(1, len(text))}
+        self._longest = max(map(len, texts), default=1) - 1
+
+    def num_begun(self, text: str) -> int:
+        """Characters of the longest end of ``text`` that begins a control token."""
+        lengths = range(min(self._longest, len(text)), 0, -1)
+        return next((n for n in lengths if text[-n:] in self._heads), 0)
+
+    def num_ended(self, text: str) -> int:
+        """Characters of the longest begin of ``text`` that ends a control token."""
+        lengths = range(min(self._longest, len(text)), 0, -1)
+        return next((n for n in lengths if text[:n] in self._tails), 0)
+
+
+class Guard:
+    """Marks the texts of one chat.  ``is_used`` tells afterwards whether any mark was needed."""
+
+    def __init__(self, controls: ControlTokens, values: list[Any]) -> None:
+        texts = [text for value in values for text in _texts(value)]
+        self.mark = next(chr(code) for code in PRIVATE_USE if not _occurs(code, texts))
+        self.is_used = False
+        self._controls = controls
+
+    def apply(self, value: Any) -> Any:
+        """``value`` with every string in it, keys too, broken where needed."""
+        if isinstance(value, str):
+            return self._break(value)
+        if isinstance(value, Mapping):
+            return {self.apply(key): self.apply(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.apply(item) for item in value]
+        return value
+
+    def _break(self, text: str) -> str:
+        places = sorted(self._controls.breaks(text))
+        if not places:
+            return text
+        self.is_used = True
+        edges = zip([0, *places], [*places, len(text)], strict=True)
+        return self.mark.join(text[begin:end] for begin, end in edges)
+
+
+def _pattern(token: AddedToken) -> str:
+    """A group around the token; whitespace that it swallows stands outside."""
+    left, right = r"\s*" if token.lstrip else "", r"\s*" if token.rstrip else ""
+    whole_word = (r"(?<!\w)", r"(?!\w)") if token.single_word else ("", "")
+    return f"{left}{whole_word[0]}({re.escape(token.content)}){whole_word[1]}{right}"
+
+
+def _occurs(code: int, texts: list[str]) -> bool:
+    """The character, or the escape by which JSON may write it."""
+    return any(chr(code) in text or f"\\u{code:04x}" in text for text in texts)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
