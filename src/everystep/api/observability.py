@@ -159,7 +159,8 @@ async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[Server
             after = max(after, log.last_step - MAX_LAG_STEPS)
         if first_lost <= after:
             yield ServerSentEvent(event="skipped", data=f'{{"first":{first_lost},"last":{after}}}')
+        newest = log.last_step  # the log moves on while the client takes what is yielded
         for step in islice(log.steps(after), READ_STEPS):
             after = step.record.step
             yield ServerSentEvent(id=str(after), data=step_as_json(step).decode())
-        has_caught_up = has_caught_up or after == log.last_step
+        has_caught_up = has_caught_up or after >= newest
