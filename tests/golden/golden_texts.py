@@ -91,14 +91,13 @@ SMOLLM2_PROMPTS: tuple[tuple[str, int], ...] = (
     (RIVER, 64),
     (CODE, 65),
     (RIVER, 90),
-    (SCHEDULER, 100),
+    (RIVER, 100),
     (RIVER, 127),
     (CODE, 128),
     (RIVER, 129),
-    (CODE, 160),
+    (RIVER, 160),
     (RIVER, 200),
     (RIVER, 256),
-    (RIVER, 280),
     (RIVER, 300),
 )
 

@@ -235,16 +235,17 @@ def make_smollm2(gguf: Path) -> None:
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     write_tokenizer_golden(tokenizer)
+    prompts = [tokenizer.encode(text, add_special_tokens=False)[:length] for text, length in SMOLLM2_PROMPTS]
+    for prompt, (text, length) in zip(prompts, SMOLLM2_PROMPTS, strict=True):
+        assert len(prompt) == length, f"{text[:30]!r} has only {len(prompt)} tokens, not {length}"
     model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     cases = []
-    for text, prompt_len in SMOLLM2_PROMPTS:
-        prompt = tokenizer.encode(text, add_special_tokens=False)[:prompt_len]
-        assert len(prompt) == prompt_len, f"{text[:30]!r} has only {len(prompt)} tokens, not {prompt_len}"
+    for prompt in prompts:
         case, logits = greedy_case(model, prompt, SMOLLM2_OUTPUT_LEN)
-        print(f"{prompt_len} tokens: gap {case['min_gap']:.4f} {tokenizer.decode(case['output_token_ids'])[:60]!r}")
+        print(f"{len(prompt)} tokens: gap {case['min_gap']:.4f} {tokenizer.decode(case['output_token_ids'])[:60]!r}")
         if case["min_gap"] < SMOLLM2_MIN_GAP:
             continue
-        if prompt_len in SMOLLM2_LOGITS_LENS:
+        if len(prompt) in SMOLLM2_LOGITS_LENS:
             best = logits[0].topk(16).indices.tolist()
             others = list(range(0, model.config.vocab_size, model.config.vocab_size // 64))[:64]
             case["logits"] = picked_logits(logits[0], list(dict.fromkeys(best + others)))
