@@ -181,12 +181,14 @@ async def test_an_unknown_request_is_not_found(client: httpx.AsyncClient) -> Non
 
 
 # --- the live stream -----------------------------------------------------------------------------
-async def take(events: AsyncIterator[Any], count: int) -> list[tuple[str | None, Any]]:
+async def take(events: AsyncIterator[bytes], count: int) -> list[tuple[str | None, Any]]:
     """Some events as (event, data)."""
     taken = []
     for _ in range(count):
-        event = await asyncio.wait_for(anext(events), 10)
-        taken.append((event.event, json.loads(event.data)))
+        text = (await asyncio.wait_for(anext(events), 10)).decode()
+        assert text.endswith("\n\n")
+        fields = dict(line.split(": ", 1) for line in text.splitlines() if line)
+        taken.append((fields.get("event"), json.loads(fields["data"])))
     return taken
 
 
@@ -277,7 +279,7 @@ async def test_the_stream_route_sends_each_step_as_an_event_until_the_client_lea
     assert start["status"] == 200
     assert dict(start["headers"])[b"content-type"].startswith(b"text/event-stream")
     for number in (1, 2):
-        fields = (await listener.next())["body"].decode().split("\r\n")
+        fields = (await listener.next())["body"].decode().split("\n")
         assert fields[0] == f"id: {number}"
         assert json.loads(fields[1].removeprefix("data: "))["step"] == number
         assert fields[2:] == ["", ""]
@@ -291,6 +293,6 @@ async def test_a_client_that_reconnects_goes_on_after_the_last_event_it_saw(engi
     await engine.step(*range(6))
     listener = Listener(make_app(engine), "/steps/stream", "since=0", {"last-event-id": "3"})
     await listener.next()
-    assert (await listener.next())["body"].startswith(b"id: 4\r\n")
+    assert (await listener.next())["body"].startswith(b"id: 4\n")
     listener.has_left.set()
     await asyncio.wait_for(listener.task, 10)

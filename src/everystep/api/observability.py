@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from everystep.errors import InvalidParameter, NotFound
 from everystep.messages import EngineStatus
@@ -26,6 +26,7 @@ from everystep.version import __version__
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_LAG_STEPS = 256  # a live reader that falls further behind skips ahead
+PING_S = 15  # a comment that no client sees; well below the minute after which proxies close idle connections
 READ_STEPS = 16  # steps read from the log between two looks at how far behind the reader is
 
 Since = Annotated[int, Query(description="steps after this one; -1: from the oldest")]
@@ -128,7 +129,7 @@ def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
         after = last_event_id if last_event_id is not None else since
         if after is not None:
             _check_since(after)
-        return EventSourceResponse(live_steps(engine, after))
+        return EventSourceResponse(live_steps(engine, after), ping=PING_S, sep="\n")
 
     @routes.get("/steps/trace", tags=["observability"], summary="The step log as Chrome trace-event JSON (Perfetto)")
     async def trace() -> StreamingResponse:
@@ -141,11 +142,12 @@ def _check_since(since: int) -> None:
         raise InvalidParameter(f"since={since} must be a step's number, or -1", param="since")
 
 
-async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[ServerSentEvent]:
-    """Steps after ``since`` (``None``: from now on) for ever, read from the ring as fast as the client takes them.
+async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[bytes]:
+    """Steps after ``since`` (``None``: from now on) for ever, each a whole event, as fast as the client takes them.
 
-    Nothing is queued for a slow client.  Steps that the ring has lost meanwhile, or that would leave a reader who
-    had caught up more than :data:`MAX_LAG_STEPS` behind, are passed over with an event ``skipped`` that says which.
+    They are read from the ring; nothing is queued for a slow client.  Steps that the ring has lost meanwhile, or that
+    would leave a reader who had caught up more than :data:`MAX_LAG_STEPS` behind, are passed over with an event
+    ``skipped`` that says which.
     """
     log = engine.observer.step_log
     after = log.last_step if since is None else min(since, log.last_step)
@@ -158,9 +160,9 @@ async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[Server
         if has_caught_up:
             after = max(after, log.last_step - MAX_LAG_STEPS)
         if first_lost <= after:
-            yield ServerSentEvent(event="skipped", data=f'{{"first":{first_lost},"last":{after}}}')
+            yield b'event: skipped\ndata: {"first":%d,"last":%d}\n\n' % (first_lost, after)
         newest = log.last_step  # the log moves on while the client takes what is yielded
         for step in islice(log.steps(after), READ_STEPS):
             after = step.record.step
-            yield ServerSentEvent(id=str(after), data=step_as_json(step).decode())
+            yield b"id: %d\ndata: %b\n\n" % (after, step_as_json(step))
         has_caught_up = has_caught_up or after >= newest
