@@ -1,0 +1,108 @@
+"""The application: routers, middleware and the engine's life, put together.
+
+Owns the order of the layers.  A request passes them from the outermost: its name and the last resort for errors, the
+key, the size of the body, then routes.  All are pure ASGI, so that a client's leaving reaches whoever works for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from everystep.api import (
+    error_replies,
+    native,
+    observability,
+    openai_chat,
+    openai_completions,
+    openai_models,
+    tokens,
+)
+from everystep.api.auth import ApiKeys
+from everystep.api.body_limit import BodyLimit
+from everystep.api.request_scope import RequestScope
+from everystep.config import Settings
+from everystep.engine.client import EngineClient
+from everystep.errors import EverystepError
+from everystep.settings_sources import load_settings
+from everystep.version import __version__
+
+DESCRIPTION = "An LLM inference server in which a policy decides, before every step, who shares the forward pass."
+ERROR_STATUSES = (400, 401, 404, 413, 422, 429, 500, 503, 504)
+
+
+class ErrorFields(BaseModel):
+    type: str
+    message: str
+    param: str | None
+
+
+class ErrorReply(BaseModel):
+    """The shape of every error; ``/v1/*`` has ``code`` in addition."""
+
+    error: ErrorFields
+
+
+def create_app(settings: Settings | None = None, *, engine: EngineClient | None = None) -> FastAPI:
+    """An ASGI application whose lifespan starts and closes its engine.
+
+    Without ``settings`` those of the environment (``EVERYSTEP_*``) are used; ``engine`` replaces the one that the
+    settings describe, and brings its own settings.
+    """
+    if engine is None:
+        engine = EngineClient(settings or load_settings(environ=os.environ))
+    settings = engine.settings
+    app = FastAPI(
+        title="everystep",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=_lifespan(engine),
+        middleware=[
+            Middleware(RequestScope),
+            Middleware(ApiKeys, keys=settings.api_key),
+            Middleware(BodyLimit, max_bytes=int(settings.max_body_mib * 2**20)),
+        ],
+        exception_handlers=_handlers(),
+        responses={status: {"model": ErrorReply} for status in ERROR_STATUSES},
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,
+    )
+    app.state.engine = engine
+    for router in _routers(engine):
+        app.include_router(router)
+    return app
+
+
+def _routers(engine: EngineClient) -> list[APIRouter]:
+    rooms: list[Any] = [native, openai_completions, openai_chat, openai_models, tokens, observability]
+    return [room.router(engine) for room in rooms]
+
+
+def _handlers() -> dict[Any, Any]:
+    return {
+        EverystepError: error_replies.on_error,
+        RequestValidationError: error_replies.on_malformed,
+        HTTPException: error_replies.on_http_error,
+        RecursionError: error_replies.on_recursion,
+    }
+
+
+def _lifespan(engine: EngineClient) -> Any:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        try:
+            yield
+        finally:
+            await engine.close()
+
+    return lifespan

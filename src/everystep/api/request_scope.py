@@ -1,0 +1,78 @@
+"""The outermost layer: a request's id in and out, and the one place where an unforeseen exception ends.
+
+Owns ``X-Request-Id`` and ``X-Generation-Id``.  A pure ASGI middleware, so that a client's leaving passes through.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from everystep.api.error_replies import error_reply
+from everystep.errors import EngineFailed, EverystepError
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "everystep.request_id"  # key of the scope
+GENERATION_ID = "everystep.generation_id"
+SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def fresh_hex(num_digits: int) -> str:
+    """Random digits for an id."""
+    return uuid.uuid4().hex[:num_digits]
+
+
+def name_generation(scope: Scope, prefix: str) -> str:
+    """The engine's id for this request's work.  Unique even where two clients send the same ``X-Request-Id``."""
+    request_id = str(scope[REQUEST_ID])
+    is_ours = request_id.startswith("req-") and "x-request-id" not in Headers(scope=scope)
+    name = prefix + (request_id.removeprefix("req-") if is_ours else f"{request_id}-{fresh_hex(8)}")
+    scope[GENERATION_ID] = name
+    return name
+
+
+class RequestScope:
+    """Names each request and turns whatever still comes up into a reply."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[REQUEST_ID] = _request_id(Headers(scope=scope).get("x-request-id"))
+        is_started = False
+
+        async def send_named(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                _add_ids(message, scope)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except EverystepError as error:
+            await error_reply(error, scope["path"])(scope, receive, send_named)
+        except Exception:
+            logger.exception("request %s: unforeseen", scope[REQUEST_ID])
+            if not is_started:
+                failure = EngineFailed(f"internal error; the log has it under {scope[REQUEST_ID]}")
+                await error_reply(failure, scope["path"])(scope, receive, send_named)
+
+
+def _request_id(given: str | None) -> str:
+    return given if given is not None and SANE_ID.fullmatch(given) else f"req-{fresh_hex(24)}"
+
+
+def _add_ids(message: Message, scope: Scope) -> None:
+    headers = MutableHeaders(scope=message)
+    headers["x-request-id"] = scope[REQUEST_ID]
+    if GENERATION_ID in scope:
+        headers["x-generation-id"] = scope[GENERATION_ID]

@@ -1,0 +1,73 @@
+"""Streams of server-sent events: one way out for every endpoint that streams a generation.
+
+Owns what becomes of a stream that fails (an ``error`` event, then the end) and of a client that leaves (the generation
+is aborted, whenever that is).  The wire is sse-starlette's: pings that proxies want, slow readers, the server's end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from fastapi.requests import Request
+from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
+
+from everystep.api.answers import raise_failure
+from everystep.api.error_replies import error_json
+from everystep.api.request_scope import REQUEST_ID
+from everystep.engine.client import EngineClient, Generation
+from everystep.errors import EngineFailed, EverystepError
+from everystep.messages import Delta
+
+logger = logging.getLogger(__name__)
+
+PING_S = 15  # a comment that no client sees; well below the minute after which proxies close idle connections
+DRAIN_MARGIN_S = 5.0  # the engine ends what still runs at the drain deadline; its last events then get this long
+
+
+class Chunks(Protocol):
+    """Deltas as the bytes of whole events, ``b"data: …\\n\\n"``; nothing is fine too."""
+
+    def of(self, delta: Delta) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+
+class EventStream(EventSourceResponse):
+    """A generation as a response.  However the response ends, the generation is over."""
+
+    def __init__(self, request: Request, engine: EngineClient, generation: Generation, chunks: Chunks) -> None:
+        self._request = request
+        self._generation = generation
+        self._chunks = chunks
+        super().__init__(
+            self._events(),
+            ping=PING_S,
+            sep="\n",
+            # At the server's end streams are drained, not cut: the engine gives each its end.
+            shutdown_grace_period=engine.settings.drain_timeout + DRAIN_MARGIN_S,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._generation:  # a client may leave before the first event is asked for
+            await super().__call__(scope, receive, send)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        try:
+            async for delta in self._generation:
+                raise_failure(delta)
+                if chunk := self._chunks.of(delta):
+                    yield chunk
+            if last := self._chunks.end():
+                yield last
+        except EverystepError as error:
+            yield self._error_event(error)
+        except Exception:
+            request_id = self._request.scope.get(REQUEST_ID)
+            logger.exception("request %s: unforeseen, in a stream", request_id)
+            yield self._error_event(EngineFailed(f"internal error; the log has it under {request_id}"))
+
+    def _error_event(self, error: EverystepError) -> bytes:
+        return b"event: error\ndata: " + error_json(error, self._request.url.path) + b"\n\n"
