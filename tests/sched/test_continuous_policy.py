@@ -237,3 +237,49 @@ def test_lone_sequences_never_preempt_each_other_when_the_pool_is_roomy(seq: Mak
     stage.add(*(seq(name, 30, max_tokens=40) for name in "abcdefgh"))
     stage.run()
     assert lane.num_preemptions == 0
+
+
+def test_the_victim_is_the_worst_ranked_whoever_came_first(seq: Make, bench: Any) -> None:
+    lane = ContinuousPolicy(4, 64, pool=BlockPool(4, 4))
+    stage = bench(lane)
+    stage.add(seq("idle", 7, max_tokens=9, priority=5))
+    stage.step()
+    stage.add(seq("urgent", 7, max_tokens=9))
+    while not lane.last_preempted:
+        stage.step()
+    assert lane.last_preempted == ("idle",)
+    assert stage.sequences["idle"].num_computed_tokens == 0
+    assert stage.sequences["idle"].num_tokens > 7
+
+
+def test_a_preempted_sequence_stands_before_its_equals_too(seq: Make, bench: Any) -> None:
+    lane = ContinuousPolicy(2, 64, pool=BlockPool(4, 4))
+    stage = bench(lane)
+    sequences = [seq("a", 7, max_tokens=9), seq("b", 7, max_tokens=9), seq("equal", 1, max_tokens=1)]
+    for sequence in sequences:
+        sequence.arrival_index = 0
+    stage.add(*sequences)
+    while not lane.last_preempted:
+        stage.step()
+    assert [name for name, _, _ in stage.why()] == ["b", "equal"]
+
+
+def test_an_admission_takes_blocks_for_a_token_more_than_is_known(seq: Make, bench: Any) -> None:
+    stage = bench(ContinuousPolicy(4, 64, pool=BlockPool(4, 4)))
+    stage.add(seq("fills a block", 4))
+    stage.step()
+    assert len(stage.sequences["fills a block"].block_ids) == 2
+
+
+@pytest.mark.parametrize(("num_blocks", "is_admitted"), [(9, False), (10, True)])
+def test_an_admission_leaves_a_block_for_every_four_running_rows_to_grow(
+    num_blocks: int, is_admitted: bool, seq: Make, bench: Any
+) -> None:
+    lane = ContinuousPolicy(8, 64, pool=BlockPool(num_blocks, 4))
+    stage = bench(lane)
+    stage.add(*(seq(name, 5, max_tokens=3) for name in "abcd"))  # two blocks each
+    stage.step()
+    stage.add(seq("new", 1, max_tokens=1))
+    stage.step()
+    assert ("new" in lane.last_started) is is_admitted
+    stage.run()

@@ -118,3 +118,25 @@ def test_three_lanes_on_a_tiny_pool_end_all_their_work(
         assert stage.tokens[name] == expected
         outgrew = sequence.num_tokens > pool.num_tokens
         assert len(stage.tokens[name]) == sequence.params.max_tokens or outgrew
+
+
+def test_a_round_that_runs_holds_nothing_back_for_the_next_one(seq: Make, bench: Any) -> None:
+    pool = BlockPool(4, 4)
+    static = StaticPolicy(2, pool=pool)
+    stage = bench(static)
+    stage.add(seq("seated", 5, max_tokens=4), seq("too large to join", 9, max_tokens=4))
+    stage.step()
+    assert stage.why() == [("too large to join", "no_blocks", None)]
+    assert pool.num_admittable("another lane") == pool.num_free_blocks == 2
+
+
+def test_a_claim_goes_when_something_else_keeps_the_claimant_out(seq: Make, bench: Any) -> None:
+    pool = BlockPool(3, 4)
+    stage = bench(PerTokenPolicy(4, pool=pool, max_batch_tokens=10))
+    stage.add(seq("a", 5, max_tokens=4), seq("b", 5, max_tokens=4))  # two blocks each
+    stage.step()
+    assert stage.why() == [("b", "no_blocks", None)]
+    assert pool.num_admittable("another lane") == 0
+    stage.step()  # a has 6 tokens now: with b it would be 11
+    assert stage.why() == [("b", "no_budget", None)]
+    assert pool.num_admittable("another lane") == pool.num_free_blocks == 1

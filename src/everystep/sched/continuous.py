@@ -56,31 +56,37 @@ class ContinuousPolicy(Lane):
     def plan(self, now_s: float) -> StepPlan:
         """Make room for everybody's next token, then spend the budget: decodes, chunks, admissions."""
         self.last_preempted = self._make_room()
-        decodes = [self._row(sequence, 1) for sequence in self._running if sequence.num_uncomputed_tokens == 1]
-        budget = self.max_num_batched_tokens - len(decodes)
-        chunks = []
+        rows: list[Row] = []
+        reading: list[Sequence] = []
         for sequence in self._running:
-            if sequence.num_uncomputed_tokens > 1 and budget > 0:
-                chunks.append(self._row(sequence, min(budget, sequence.num_uncomputed_tokens)))
-                budget -= chunks[-1].num_new_tokens
+            start = sequence.num_computed_tokens
+            if len(sequence.token_ids) - start == 1:
+                rows.append(Row(sequence, self._seats[sequence.sequence_id], start, 1))
+            else:
+                reading.append(sequence)
+        budget = self.max_num_batched_tokens - len(rows)
+        for sequence in reading:
+            if not budget:
+                break
+            rows.append(self._chunk(sequence, budget))
+            budget -= rows[-1].num_new_tokens
         admitted = self._admit(budget)
         self.last_started = tuple(row.sequence.sequence_id for row in admitted)
-        return StepPlan(self.name, (*decodes, *chunks, *admitted))
+        return StepPlan(self.name, (*rows, *admitted))
 
     # --- blocks ----------------------------------------------------------------------------------
     def _make_room(self) -> tuple[str, ...]:
         """A block for each running sequence whose next token begins one; the lowest-ranked pay for the others."""
-        preempted = []
-        for sequence in list(self._running):
-            while sequence.sequence_id in self._seats and self._lacks_block(sequence):
-                if self.pool.num_free_blocks:
-                    sequence.block_ids += self.pool.allocate(1)
-                else:
-                    preempted.append(self._preempt(self._running[-1]))
+        size = self.pool.block_size
+        lacking = [sequence for sequence in self._running if len(sequence.block_ids) * size < len(sequence.token_ids)]
+        preempted: list[str] = []
+        for sequence in lacking:
+            while self._is_seated(sequence) and not self.pool.num_free_blocks:
+                preempted.append(self._preempt(self._running[-1]))
+            if not self._is_seated(sequence):
+                break  # those that follow rank behind it and are out as well
+            sequence.block_ids += self.pool.allocate(1)
         return tuple(preempted)
-
-    def _lacks_block(self, sequence: Sequence) -> bool:
-        return len(sequence.block_ids) * self.pool.block_size < sequence.num_tokens
 
     def _preempt(self, sequence: Sequence) -> str:
         """Take seat and blocks; its tokens stay, and its rank puts it before later arrivals."""
@@ -95,13 +101,15 @@ class ContinuousPolicy(Lane):
 
     def _settle(self, row: Row) -> None:
         """Blocks that the step filled become findable, also those of one who ended, before they are given back."""
-        if row.sequence.finish_reason is not FinishReason.FAILED:
-            self._publish(row)
-        super()._settle(row)
+        size = self.pool.block_size
+        first, end = row.start // size, (row.start + row.num_new_tokens) // size
+        if first < end and row.sequence.finish_reason is not FinishReason.FAILED:
+            self._publish(row, first, end)
+        if row.sequence.finish_reason is not None:
+            self._leave(row.sequence)
 
-    def _publish(self, row: Row) -> None:
-        first, end = row.start // self.pool.block_size, row.end // self.pool.block_size
-        if first == end or not self.pool.prefix_cache:
+    def _publish(self, row: Row, first: int, end: int) -> None:
+        if not self.pool.prefix_cache:
             return
         keys = self._keys.first(row.sequence, end)
         for index in range(first, end):
@@ -127,7 +135,7 @@ class ContinuousPolicy(Lane):
                 self._cause = WaitCause.NO_BLOCKS
                 break
             sequence = self._seat(self._line.pop_head())
-            rows.append(self._row(sequence, min(budget, sequence.num_uncomputed_tokens)))
+            rows.append(self._chunk(sequence, budget))
             budget -= rows[-1].num_new_tokens
         return rows
 
@@ -153,7 +161,8 @@ class ContinuousPolicy(Lane):
             sequence.num_cached_tokens = num_tokens
 
     # --- seats -----------------------------------------------------------------------------------
-    def _row(self, sequence: Sequence, num_new_tokens: int) -> Row:
+    def _chunk(self, sequence: Sequence, budget: int) -> Row:
+        num_new_tokens = min(budget, sequence.num_uncomputed_tokens)
         return Row(sequence, self._seats[sequence.sequence_id], sequence.num_computed_tokens, num_new_tokens)
 
     def _seat(self, sequence: Sequence) -> Sequence:

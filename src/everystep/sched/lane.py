@@ -73,7 +73,7 @@ class Lane:
         """Move the counters, end who ended, free seats and blocks.  Rows aborted since ``plan`` are skipped."""
         events = []
         for row in plan.rows:
-            if row.sequence.is_finished:
+            if row.sequence.finish_reason is not None:
                 continue
             event = advance(row, result, self.pool.num_tokens)
             if event is not None:
@@ -86,7 +86,7 @@ class Lane:
 
     def _settle(self, row: Row) -> None:
         """After the row's counters moved: who ended, leaves."""
-        if row.sequence.is_finished:
+        if row.sequence.finish_reason is not None:
             self._leave(row.sequence)
 
     def _leave(self, sequence: Sequence) -> None:
