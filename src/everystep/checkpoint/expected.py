@@ -15,11 +15,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 def check_shapes(architecture: Architecture, found: Mapping[str, tuple[int, ...]], source: str) -> None:
     """Raise :class:`ModelError` that names the first array that is absent or of another shape."""
-    if min(architecture.num_heads, architecture.num_kv_heads, architecture.num_layers, architecture.head_dim) < 1:
-        raise ModelError(f"{source} is corrupt: a count of its architecture is not positive")
     for name, shape in expected_shapes(architecture).items():
         if name not in found:
-            raise ModelError(f"{source} has no tensor {name!r}")
+            raise ModelError(f"{source} has no tensor {name!r}, which a {architecture.family} model needs")
         if found[name] != shape:
             raise ModelError(f"{source}: tensor {name!r} has shape {found[name]}, expected {shape}")
 
@@ -35,9 +33,11 @@ def expected_shapes(architecture: Architecture) -> Shapes:
 
 def _llama(a: Architecture) -> Shapes:
     q, kv = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
-    shapes: Shapes = {"model.embed_tokens.weight": (a.vocab_size, a.hidden_size), "model.norm.weight": (a.hidden_size,)}
-    if not a.is_head_tied:
-        shapes["lm_head.weight"] = (a.vocab_size, a.hidden_size)
+    shapes: Shapes = {
+        "model.embed_tokens.weight": (a.vocab_size, a.hidden_size),
+        "model.norm.weight": (a.hidden_size,),
+        **_head(a),
+    }
     for i in range(a.num_layers):
         p = f"model.layers.{i}."
         shapes |= {
@@ -65,6 +65,7 @@ def _opt(a: Architecture) -> Shapes:
         f"{p}embed_tokens.weight": (a.vocab_size, h),
         f"{p}embed_positions.weight": (a.max_context_len + 2, h),
         **_norm(f"{p}final_layer_norm", h),
+        **_head(a),
     }
     for i in range(a.num_layers):
         q = f"{p}layers.{i}."
@@ -82,6 +83,7 @@ def _gpt2(a: Architecture) -> Shapes:
         f"{p}wte.weight": (a.vocab_size, h),
         f"{p}wpe.weight": (a.max_context_len, h),
         **_norm(f"{p}ln_f", h),
+        **_head(a),
     }
     for i in range(a.num_layers):
         q = f"{p}h.{i}."
@@ -89,6 +91,10 @@ def _gpt2(a: Architecture) -> Shapes:
         shapes |= _linear(f"{q}mlp.c_fc", a.intermediate_size, h) | _linear(f"{q}mlp.c_proj", h, a.intermediate_size)
         shapes |= _norm(f"{q}ln_1", h) | _norm(f"{q}ln_2", h)
     return shapes
+
+
+def _head(a: Architecture) -> Shapes:
+    return {} if a.is_head_tied else {"lm_head.weight": (a.vocab_size, a.hidden_size)}
 
 
 def _linear(name: str, num_out: int, num_in: int) -> Shapes:

@@ -124,7 +124,9 @@ def _check_tensor(info: TensorInfo, file: GgufFile) -> None:
             f"supported are {', '.join(TYPES)}"
         )
     if info.offset + _num_bytes(info) > len(file.data):
-        raise ModelError(f"{file.path} is cut short: tensor {info.name!r} ends beyond the file's {len(file.data)} bytes")
+        raise ModelError(
+            f"{file.path} is cut short: tensor {info.name!r} ends beyond the file's {len(file.data)} bytes"
+        )
 
 
 def _type_name(number: int) -> str:
@@ -153,7 +155,7 @@ BLOCK_SIZES = {
 
 
 def _hf_name(name: str) -> str:
-    """``blk.3.attn_q.weight`` → ``model.layers.3.self_attn.q_proj.weight``; unknown names stay, and are refused later."""
+    """``blk.3.attn_q.weight`` → ``model.layers.3.self_attn.q_proj.weight``; unknown names stay as they are."""
     if name in TOP_NAMES:
         return TOP_NAMES[name]
     parts = name.split(".")

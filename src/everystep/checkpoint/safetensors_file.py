@@ -1,4 +1,4 @@
-"""The safetensors container: names, types and places of arrays, read through a map of the file.
+"""The safetensors container: names, types and places of arrays.
 
 Owns the layout (an 8-byte length, a JSON header, raw data).  Reads BF16, which NumPy has no type for.  Never executes
 anything: the format holds no code.
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
-import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from everystep.checkpoint.file_bytes import read_bytes, widen_bfloat16
 from everystep.errors import ModelError
 
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-MAX_HEADER_BYTES = 100 * 2**20
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000  # the format's own bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +37,51 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with path.open("rb") as file:
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.arrays = self._read_header()
-        except (ValueError, struct.error, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelError(f"{path} is corrupt or cut short within its header") from error
+        self._num_bytes = path.stat().st_size
+        header_bytes = self._header_bytes()
+        header = self._header(header_bytes)
+        start = LENGTH_BYTES + header_bytes
+        self.arrays = {name: self._info(name, entry, start) for name, entry in header.items() if name != "__metadata__"}
 
     def load(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy."""
         info = self.arrays[name]
         if info.dtype not in ITEM_BYTES:
             raise ModelError(f"{self.path}: {name!r} is {info.dtype}; supported are {', '.join(ITEM_BYTES)}")
-        count = math.prod(info.shape)
+        data = read_bytes(self.path, info.offset, math.prod(info.shape) * ITEM_BYTES[info.dtype])
         if info.dtype == "BF16":
-            halves = np.frombuffer(self._data, np.uint16, count, info.offset)
-            return (halves.astype(np.uint32) << 16).view(np.float32).reshape(info.shape)
-        kind = np.float32 if info.dtype == "F32" else np.float16
-        return np.array(np.frombuffer(self._data, kind, count, info.offset), np.float32).reshape(info.shape)
+            return widen_bfloat16(data).reshape(info.shape)
+        kind = "<f4" if info.dtype == "F32" else "<f2"
+        return data.view(kind).astype(np.float32, copy=False).reshape(info.shape)
 
-    def _read_header(self) -> dict[str, ArrayInfo]:
-        (length,) = struct.unpack_from("<Q", self._data)
-        if length > min(MAX_HEADER_BYTES, len(self._data) - 8):
-            raise ValueError("header beyond the file")
-        header = json.loads(self._data[8 : 8 + length])
-        header.pop("__metadata__", None)
-        return {name: self._info(name, entry, 8 + length) for name, entry in header.items()}
+    def _header_bytes(self) -> int:
+        if self._num_bytes < LENGTH_BYTES:
+            raise ModelError(f"{self.path} is cut short: {self._num_bytes} bytes are no safetensors file")
+        length = int(read_bytes(self.path, 0, LENGTH_BYTES).view("<u8")[0])
+        if length > MAX_HEADER_BYTES:
+            raise ModelError(f"{self.path} is corrupt or no safetensors file: it claims a header of {length} bytes")
+        return length
 
-    def _info(self, name: str, entry: dict[str, object], data_start: int) -> ArrayInfo:
-        shape = tuple(int(size) for size in entry["shape"])  # type: ignore[attr-defined]
-        begin, end = entry["data_offsets"]  # type: ignore[misc]
-        dtype = str(entry["dtype"])
-        if data_start + end > len(self._data):
-            raise ModelError(f"{self.path} is cut short: {name!r} ends beyond the file's {len(self._data)} bytes")
-        if dtype in ITEM_BYTES and end - begin != math.prod(shape) * ITEM_BYTES[dtype]:
+    def _header(self, length: int) -> dict[str, Any]:
+        text = read_bytes(self.path, LENGTH_BYTES, length).tobytes()
+        try:
+            header = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{self.path} is corrupt: its header is no JSON ({error})") from error
+        if not isinstance(header, dict):
+            raise ModelError(f"{self.path} is corrupt: its header is no JSON object")
+        return header
+
+    def _info(self, name: str, entry: Any, data_start: int) -> ArrayInfo:
+        try:
+            begin, end = (int(offset) for offset in entry["data_offsets"])
+            shape = tuple(int(size) for size in entry["shape"])
+            dtype = str(entry["dtype"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{self.path} is corrupt: the header's entry of {name!r} is malformed") from error
+        if data_start + end > self._num_bytes:
+            raise ModelError(f"{self.path} is cut short: {name!r} ends beyond the file's {self._num_bytes} bytes")
+        num_bytes = math.prod(shape) * ITEM_BYTES[dtype] if dtype in ITEM_BYTES else end - begin
+        if begin < 0 or min(shape, default=0) < 0 or end - begin != num_bytes:
             raise ModelError(f"{self.path} is corrupt: {name!r} has {end - begin} bytes for shape {shape} of {dtype}")
         return ArrayInfo(dtype, shape, data_start + begin)
