@@ -143,6 +143,7 @@ class EngineCore:
                 self._turn.remove(name)
                 self._turn.append(name)
                 return lane, plan
+            self._records.carry_over(lane)
         return None, StepPlan(policy="")
 
     def _run(self, plan: StepPlan) -> StepResult:

@@ -5,6 +5,7 @@ Owns spawning and ending, and the socket pair between.  Both kinds run the very 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import socket
@@ -84,7 +85,8 @@ class WorkerThread:
 
     def kill(self) -> None:
         """A thread can't be killed; closing its line ends it at the next look."""
-        self._theirs.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # it has ended, and closed its end, already
+            self._theirs.shutdown(socket.SHUT_RDWR)
 
     def join(self, timeout_s: float) -> bool:
         self._thread.join(timeout_s)

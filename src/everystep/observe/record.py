@@ -25,6 +25,11 @@ class RecordBuilder:
     def __init__(self) -> None:
         self._last_waiting: dict[str, tuple[Waiting, ...]] = {}
         self._last_counts: dict[str, tuple[int, int]] = {}
+        self._unsaid: dict[str, tuple[str, ...]] = {}  # lane → preempted by plans that made no step
+
+    def carry_over(self, lane: Policy) -> None:
+        """The lane's plan came to no step: its preemptions are told with the lane's next one."""
+        self._unsaid[lane.name] = self._unsaid.get(lane.name, ()) + lane.last_preempted
 
     def build(
         self,
@@ -48,7 +53,7 @@ class RecordBuilder:
             _encoder.encode(record),
             self._encode_waiting(plan.policy, waiting),
             lane.last_started,
-            lane.last_preempted,
+            self._unsaid.pop(lane.name, ()) + lane.last_preempted,
             tuple(events),
         )
 

@@ -79,6 +79,7 @@ class EngineClient:
             next_step=lambda: self._last_step + 1,
             on_message=self._on_message,
             on_death=self._on_death,
+            on_restart=self.observer.worker_restarted,
         )
         checkpoint = await asyncio.to_thread(open_checkpoint, self.settings.model, cache_dir(self.settings))
         resolve_max_model_len(self.settings, checkpoint)

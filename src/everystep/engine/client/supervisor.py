@@ -49,10 +49,10 @@ class Supervisor:
         next_step: Callable[[], int],
         on_message: Callable[[FromWorker], None],
         on_death: Callable[[str], None],
+        on_restart: Callable[[], None],
     ) -> None:
         self.phase = Phase.STOPPED
         self.info: EngineInfo | None = None
-        self.num_restarts = 0
         self.last_words = ""
         self._settings = settings
         self._spawn = spawn
@@ -60,6 +60,7 @@ class Supervisor:
         self._next_step = next_step
         self._on_message = on_message
         self._on_death = on_death
+        self._on_restart = on_restart
         self._writer: asyncio.StreamWriter | None = None
         self._handle: WorkerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +118,7 @@ class Supervisor:
             if self.phase is Phase.FAILED:
                 return
             await asyncio.sleep(min(MAX_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (num_failures - 1)))
-            self.num_restarts += 1
+            self._on_restart()
 
     def _report_death(self, words: str, *, give_up: bool) -> None:
         """A worker that never got ready won't get ready by trying again: its settings or its model are wrong."""

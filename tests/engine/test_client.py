@@ -1,0 +1,179 @@
+"""The async client on a worker thread: one end for every accepted sequence, and a door that holds."""
+
+import asyncio
+import threading
+
+import pytest
+
+from everystep.engine.client import EngineClient
+from everystep.errors import EngineUnavailable, QueueFull, QueueTimeout, RequestTimeout
+from everystep.runner.fake import FakeRunner, generate
+from everystep.types import FinishReason
+
+VOCAB = 384
+
+
+class GatedRunner(FakeRunner):
+    """Steps only as far as the test lets it: no sleeping, no racing."""
+
+    def __init__(self):
+        super().__init__(vocab_size=VOCAB)
+        self.gate = threading.Semaphore(0)
+        self.is_open = False
+
+    def open(self):
+        self.is_open = True
+        self.gate.release()
+
+    def run(self, plan):
+        if not self.is_open:
+            self.gate.acquire()
+        return super().run(plan)
+
+
+@pytest.fixture
+async def start(make_settings):
+    clients = []
+
+    async def start(runner=None, **settings):
+        runner = runner or FakeRunner(vocab_size=VOCAB)
+        client = EngineClient.in_process(make_settings(drain_timeout=0.0, **settings), lambda: runner)
+        clients.append((client, runner))
+        await client.start()
+        await client.wait_ready()
+        while not client.status.is_ready:  # the tokenizer loads beside the worker
+            await asyncio.sleep(0)
+        return client
+
+    yield start
+    for client, runner in clients:
+        if isinstance(runner, GatedRunner):
+            runner.open()
+        await client.close()
+
+
+async def collect(generation):
+    tokens, ends = {}, {}
+    async for delta in generation:
+        tokens.setdefault(delta.sequence_id, []).extend(token.token_id for token in delta.tokens)
+        if delta.finish_reason:
+            assert delta.sequence_id not in ends, "a second end"
+            ends[delta.sequence_id] = delta
+    return tokens, ends
+
+
+async def until(client, condition):
+    """Wait step by step, by the engine's own news."""
+    step = -1
+    while not condition():
+        await asyncio.wait_for(client.wait_for_step(step), 30)
+        step += 1
+
+
+@pytest.mark.parametrize("policy", ["static", "per_token", "continuous"])
+async def test_each_choice_of_each_prompt_comes_whole_and_by_its_id(start, make_request, policy):
+    client = await start()
+    prompts = tuple((i, i + 1, i + 2) for i in range(1, 8))
+    async with client.submit(make_request(*prompts, policy=policy, n=2)) as generation:
+        tokens, ends = await collect(generation)
+    assert list(generation.sequence_ids) == [f"r-{i}" for i in range(14)]
+    for p, prompt in enumerate(prompts):
+        for c in range(2):
+            assert tokens[f"r-{p * 2 + c}"] == generate(prompt, 8, VOCAB)
+    assert {delta.finish_reason for delta in ends.values()} == {FinishReason.LENGTH}
+
+
+async def test_leaving_the_context_ends_every_choice_and_frees_everything(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner)
+    async with client.submit(make_request((1, 2), (3, 4), n=3, max_tokens=400)) as generation:
+        runner.gate.release()
+        await anext(aiter(generation))
+    runner.open()
+    _, ends = await collect(generation)
+    assert {end.finish_reason for end in ends.values()} == {FinishReason.ABORTED}
+    assert len(ends) == 6
+    async with client.submit(make_request(request_id="next", max_tokens=2)) as following:
+        await collect(following)
+    last = client.observer.step_log.since(client._last_step - 1, 10)
+    assert [row["request_id"] for row in last["steps"][-1]["rows"]] == ["next"]
+
+
+async def test_a_full_line_refuses_whole_requests_with_a_time_to_come_again(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner, max_queue=3, max_num_seqs=1)
+    first = client.submit(make_request((1,), (2,), (3,), request_id="first"))
+    with pytest.raises(QueueFull) as caught:
+        client.submit(make_request(request_id="late"))
+    assert caught.value.retry_after_s >= 1
+    runner.open()
+    async with first:
+        _, ends = await collect(first)
+    assert len(ends) == 3
+
+
+async def test_waiting_too_long_for_a_seat_ends_with_the_queue_s_error(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner, max_num_seqs=1, queue_timeout=0.2)
+    seated = client.submit(make_request(request_id="seated"))
+    runner.gate.release()
+    await until(client, lambda: seated.choices[0].is_started)
+    async with client.submit(make_request(request_id="waits")) as waits:
+        _, ends = await collect(waits)
+    assert ends["waits-0"].finish_reason is FinishReason.TIMEOUT
+    assert isinstance(ends["waits-0"].failure, QueueTimeout)
+    runner.open()
+    async with seated:
+        _, ends = await collect(seated)
+    assert ends["seated-0"].finish_reason is FinishReason.LENGTH
+
+
+async def test_a_request_s_own_deadline_ends_it_even_while_the_worker_is_stuck(start, make_request):
+    client = await start(GatedRunner())
+    async with client.submit(make_request(timeout_s=0.2)) as generation:
+        _, ends = await collect(generation)
+    assert ends["r-0"].finish_reason is FinishReason.TIMEOUT
+    assert isinstance(ends["r-0"].failure, RequestTimeout)
+
+
+async def test_a_stop_string_ends_the_sequence_on_both_sides(start, make_request):
+    client = await start()
+    async with client.submit(make_request(max_tokens=40)) as generation:
+        whole = "".join([delta.text async for delta in generation])
+    stop = whole[len(whole) // 2 :][:3]
+    async with client.submit(make_request(request_id="cut", max_tokens=40, stop=(stop,))) as generation:
+        deltas = [delta async for delta in generation]
+    assert "".join(delta.text for delta in deltas) == whole[: whole.index(stop)]
+    assert (deltas[-1].finish_reason, deltas[-1].stop_reason) == (FinishReason.STOP, stop)
+
+
+async def test_before_the_worker_is_ready_requests_are_refused_in_words(make_settings, make_request):
+    client = EngineClient.in_process(make_settings())
+    with pytest.raises(EngineUnavailable, match="starting"):
+        client.submit(make_request())
+
+
+async def test_closing_fails_what_is_still_open_after_the_deadline(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner)
+    generation = client.submit(make_request())
+    closing = asyncio.create_task(client.close())
+    _, ends = await collect(generation)
+    runner.open()
+    await closing
+    assert ends["r-0"].finish_reason is FinishReason.FAILED
+    assert isinstance(ends["r-0"].failure, EngineUnavailable)
+    with pytest.raises(EngineUnavailable):
+        client.submit(make_request())
+
+
+async def test_choices_without_a_seed_get_seeds_of_their_own_and_a_seed_is_kept(start, make_request):
+    client = await start()
+    free = client.submit(make_request((1,), (1,), n=2, request_id="free"))
+    fixed = client.submit(make_request((1,), n=2, seed=7, request_id="fixed"))
+    seeds = [choice.submit.seed for choice in free.choices]
+    assert len(set(seeds)) == 4
+    assert fixed.choices[0].submit.seed == 7
+    assert fixed.choices[1].submit.seed != 7
+    for generation in (free, fixed):
+        await collect(generation)
