@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
+from sse_starlette import EventSourceResponse
 
 from everystep.api.answers import whole_answers
 from everystep.api.generations import submit
@@ -54,7 +55,7 @@ def _add_whole(routes: APIRouter, engine: EngineClient) -> None:
 def _add_stream(routes: APIRouter, engine: EngineClient) -> None:
     @routes.post(
         "/generate_stream",
-        response_class=EventStream,
+        response_class=EventSourceResponse,
         summary="Continue one prompt, token by token",
         response_description='events `data: {"token": str, "sequence_id": str}`; the tokens joined are the text',
     )
