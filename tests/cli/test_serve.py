@@ -1,0 +1,210 @@
+"""The server as a process: what it says at its start, what signals mean, what it leaves behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from everystep.config import Settings
+from everystep.messages import EngineInfo
+from everystep.serve import is_loopback, start_line, warn_if_open
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
+DEADLINE_S = 60.0
+WAITS_FOR_COMPANY = ["--static-max-wait", "600"]  # so a lone request on /generate stays open
+BODY = {"prompts": ["a b c"], "max_tokens": 3}
+
+
+class Server:
+    """``everystep serve`` on a free port, with the tiny model and the fake runner."""
+
+    def __init__(self, process: subprocess.Popen[str], tmp_path: Path) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.url = self._read_url()
+        self.children = psutil.Process(process.pid).children(recursive=True)
+        self.client = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+
+    def _read_url(self) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(r"at (http://\S+):", line):
+                return found[1]
+        raise AssertionError("the server never got ready:\n" + "".join(self.lines))
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Ask until it is so; each question is a round trip, so this doesn't spin."""
+        for _ in range(10_000):
+            if is_so():
+                return
+        raise AssertionError("it never came to be so")
+
+    def num_waiting(self) -> int:
+        text = self.client.get("/metrics").text
+        found = re.search(r'^everystep_num_requests_waiting\{policy="static"\} (\S+)$', text, re.MULTILINE)
+        return int(float(found[1])) if found else 0
+
+    def end(self) -> tuple[int, str]:
+        """Exit status and all that was said."""
+        assert self.process.stderr is not None
+        rest = self.process.stderr.read()
+        status = self.process.wait(DEADLINE_S)
+        _, alive = psutil.wait_procs(self.children, DEADLINE_S)
+        assert alive == [], "no orphan remains"
+        return status, "".join(self.lines) + rest
+
+
+def command(*flags: str) -> list[str]:
+    fixed = ["--model", str(TINY), "--runner", "fake", "--kv-cache-gib", "0.001"]
+    return [sys.executable, "-m", "everystep", "serve", *fixed, *flags]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("EVERYSTEP_")}
+    return outside | {"PYTHONPATH": str(ROOT / "src"), "EVERYSTEP_CACHE_DIR": str(tmp_path)}
+
+
+@contextmanager
+def serving(tmp_path: Path, *flags: str) -> Iterator[Server]:
+    process = subprocess.Popen(
+        command("--port", "0", *flags), stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+    )
+    try:
+        server = Server(process, tmp_path)
+        yield server
+        server.client.close()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(DEADLINE_S)
+
+
+def refuse(tmp_path: Path, *flags: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        command(*flags), capture_output=True, text=True, env=environment(tmp_path), timeout=DEADLINE_S
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_free_port_is_named_and_a_signal_ends_an_idle_server_with_0(number: signal.Signals, tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        assert server.client.get("/health/ready").status_code == 200
+        reply = server.client.post("/generate", json=BODY)
+        assert reply.status_code == 200
+        assert len(reply.json()["generated_texts"]) == 1
+        server.process.send_signal(number)
+        status, said = server.end()
+    assert status == 0
+    assert f"at {server.url}: fake" in said
+    assert "Traceback" not in said
+
+
+def test_the_start_says_what_each_part_took(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.process.terminate()
+        _, said = server.end()
+    assert re.search(r"ready [\d.]+ s after the process began; the worker's part: start process [\d.]+ s, open", said)
+
+
+def test_a_request_that_outlives_the_drain_gets_a_typed_error_and_the_exit_is_0(tmp_path: Path) -> None:
+    with serving(tmp_path, *WAITS_FOR_COMPANY, "--drain-timeout", "1") as server, ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, f"{server.url}/generate", json=BODY, timeout=DEADLINE_S)
+        server.wait_until(lambda: server.num_waiting() == 1)
+        server.process.terminate()
+        server.wait_until(lambda: server.client.get("/health/ready").status_code == 503)
+        refused = server.client.post("/generate", json=BODY)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["message"] == "the server is shutting down"
+        assert reply.result().status_code == 503
+        assert "shutting down" in reply.result().json()["error"]["message"]
+        status, _ = server.end()
+    assert status == 0
+
+
+def test_a_request_that_ends_within_the_drain_is_answered_whole(tmp_path: Path) -> None:
+    flags = ["--static-max-wait", "1", "--drain-timeout", "30"]
+    with serving(tmp_path, *flags) as server, ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, f"{server.url}/generate", json=BODY, timeout=DEADLINE_S)
+        server.wait_until(lambda: server.num_waiting() == 1)
+        server.process.terminate()
+        assert reply.result().status_code == 200
+        status, _ = server.end()
+    assert status == 0
+
+
+def test_a_second_signal_exits_at_once_and_leaves_no_orphan(tmp_path: Path) -> None:
+    with serving(tmp_path, *WAITS_FOR_COMPANY, "--drain-timeout", "600") as server, ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, f"{server.url}/generate", json=BODY, timeout=DEADLINE_S)
+        server.wait_until(lambda: server.num_waiting() == 1)
+        server.process.terminate()
+        server.wait_until(lambda: server.client.get("/health/ready").status_code == 503)
+        server.process.terminate()
+        status, said = server.end()
+        assert isinstance(reply.exception(), httpx.TransportError)
+    assert status == 1
+    assert "SIGTERM again: leaving at once" in said
+
+
+def test_a_taken_port_is_said_in_one_line_before_any_model_is_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, said = refuse(tmp_path, "--port", str(port))
+    assert (status, said) == (1, [f"everystep: can't listen on 127.0.0.1 port {port}: Address already in use"])
+
+
+def test_a_worker_that_cant_start_ends_the_server_with_1_and_its_reason(tmp_path: Path) -> None:
+    status, said = refuse(tmp_path, "--port", "0", "--kv-cache-gib", "1e-9")
+    assert status == 1
+    assert "at least 2 are needed" in said[-1]
+    assert said[-1].startswith("everystep: ")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_this_machines_own_addresses_are_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "myhost"])
+def test_addresses_that_others_may_reach_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(("host", "keys", "num_warnings"), [("0.0.0.0", (), 1), ("0.0.0.0", ("k",), 0), ("::1", (), 0)])
+def test_an_open_door_is_warned_of(host: str, keys: tuple[str, ...], num_warnings: int) -> None:
+    warnings: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = warnings.append  # type: ignore[method-assign]
+    logger = logging.getLogger("everystep.serve")
+    logger.addHandler(handler)
+    try:
+        warn_if_open(Settings(host=host, api_key=keys))
+    finally:
+        logger.removeHandler(handler)
+    assert len(warnings) == num_warnings
+
+
+def test_the_start_line_tells_what_serves() -> None:
+    info = EngineInfo(
+        model="m", runner="openvino", precision="int8", num_threads=2, block_size=32, num_blocks=1024,
+        kv_block_bytes=2**20, max_model_len=8192, seats={"static": 4, "continuous": 64}, start_up_s={},
+    )  # fmt: skip
+    assert start_line(info, "http://127.0.0.1:8000") == (
+        "m at http://127.0.0.1:8000: openvino int8, 2 threads, seats: static 4, continuous 64; "
+        "1024 blocks of 32 tokens (1.00 GiB at most), context 8192"
+    )
