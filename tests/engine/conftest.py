@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from everystep.checkpoint import default_cache_dir
 from everystep.config import Settings
 from everystep.engine.core import EngineCore
 from everystep.engine.lanes import build_lanes
@@ -114,3 +115,9 @@ def make_request():
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def smollm2_cache():
+    """The user's own cache: the model is 100 MB, and its built weights several hundred."""
+    return default_cache_dir()

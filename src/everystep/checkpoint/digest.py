@@ -28,8 +28,9 @@ def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> s
 def remembered_sha256(path: Path, cache_dir: Path) -> str:
     """As :func:`sha256_of`, but a file that looks unchanged isn't read again."""
     stat = path.stat()
-    facts = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    memory = cache_dir / "digests" / f"{hashlib.sha256(facts[0].encode()).hexdigest()[:32]}.json"
+    place = str(path.resolve())
+    facts = [place, stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    memory = cache_dir / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
     try:
         known = json.loads(memory.read_text())
         if known["facts"] == facts:

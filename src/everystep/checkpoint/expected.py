@@ -53,6 +53,8 @@ def _llama(a: Architecture) -> Shapes:
         }
         if a.has_attention_bias:
             shapes |= {f"{p}self_attn.{n}_proj.bias": (q if n == "q" else kv,) for n in "qkv"}
+            if a.family != "qwen2":
+                shapes[f"{p}self_attn.o_proj.bias"] = (a.hidden_size,)
         if a.family == "qwen3":
             shapes |= {f"{p}self_attn.{n}_norm.weight": (a.head_dim,) for n in "qk"}
     return shapes

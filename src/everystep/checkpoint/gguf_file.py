@@ -2,7 +2,7 @@
 
 Owns the binary layout (GGUF versions 2 and 3, little endian; layout after the specification in ggml's docs/gguf.md).
 Written for speed of start: the reference reader takes seconds over a vocabulary's 100,000 strings, this one a tenth of
-one; a test compares the two.  Ignorant of what models are.
+one, and a fiftieth where it only walks over them; a test compares the two.  Ignorant of what models are.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SCALARS = {
     12: struct.Struct("<d"),
 }
 U32, U64 = SCALARS[4], SCALARS[10]
+SKIPPED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +50,36 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A parsed header.  ``data`` maps the whole file, read-only."""
+    """A parsed header.  ``num_bytes`` is the whole file's size."""
 
     path: Path
+    num_bytes: int
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
-    data: mmap.mmap
 
 
-def read_gguf(path: Path) -> GgufFile:
-    """Parse the header.  Raises :class:`ModelError` for what is no GGUF file, or is cut short within its header."""
+def read_gguf(path: Path, *, with_arrays: bool = True) -> GgufFile:
+    """Parse the header.  Raises :class:`ModelError` for what is no GGUF file, or is cut short within its header.
+
+    Without arrays, those of the metadata (the vocabulary above all) are walked over and left out.
+    """
     with path.open("rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
             raise ModelError(f"{path} is empty") from error
-    try:
-        return _Parser(path, data).parse()
-    except (struct.error, IndexError, UnicodeDecodeError, MemoryError) as error:
-        raise ModelError(f"{path} is corrupt or cut short within its header") from error
+    with data:  # only the header's pages are touched, and let go at the end
+        try:
+            return _Parser(path, data, with_arrays).parse()
+        except (struct.error, IndexError, UnicodeDecodeError, MemoryError, OverflowError) as error:
+            raise ModelError(f"{path} is corrupt or cut short within its header") from error
 
 
 class _Parser:
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, data: mmap.mmap, with_arrays: bool) -> None:
         self._path = path
         self._data = data
+        self._with_arrays = with_arrays
         self._at = 0
 
     def parse(self) -> GgufFile:
@@ -84,12 +90,15 @@ class _Parser:
         if version not in VERSIONS:
             raise ModelError(f"{self._path} is GGUF version {version}; versions {VERSIONS} are supported")
         num_tensors, num_keys = self._count(), self._count()
-        metadata = {self._string(): self._value(self._scalar(U32)) for _ in range(num_keys)}
+        entries = ((self._string(), self._value(self._scalar(U32))) for _ in range(num_keys))
+        metadata = {key: value for key, value in entries if value is not SKIPPED}
         headers = [self._tensor_header() for _ in range(num_tensors)]
-        alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT)) or DEFAULT_ALIGNMENT
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ModelError(f"{self._path} is corrupt: its alignment is {alignment!r}")
         start = -(-self._at // alignment) * alignment
         infos = (TensorInfo(name, shape, kind, start + offset) for name, shape, kind, offset in headers)
-        return GgufFile(self._path, metadata, {info.name: info for info in infos}, self._data)
+        return GgufFile(self._path, len(self._data), metadata, {info.name: info for info in infos})
 
     def _tensor_header(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
@@ -108,18 +117,18 @@ class _Parser:
             raise ModelError(f"{self._path} is corrupt: metadata of unknown type {kind}")
         return self._scalar(SCALARS[kind])
 
-    def _array(self) -> list[Any]:
+    def _array(self) -> Any:
         kind, count = self._scalar(U32), self._count()
         if kind == STRING:
-            return self._strings(count)
-        if kind == ARRAY:
-            return [self._array() for _ in range(count)]
-        if kind not in SCALARS:
-            raise ModelError(f"{self._path} is corrupt: array of unknown type {kind}")
+            return self._strings(count) if self._with_arrays else self._skip_strings(count)
+        if kind not in SCALARS:  # arrays of arrays are allowed by the format and used by nobody
+            raise ModelError(f"{self._path} is corrupt: array of unsupported type {kind}")
         layout = struct.Struct(f"<{count}{SCALARS[kind].format[-1]}")
-        values = layout.unpack_from(self._data, self._at)
+        begin = self._at
         self._at += layout.size
-        return list(values)
+        if self._at > len(self._data):
+            raise IndexError
+        return list(layout.unpack_from(self._data, begin)) if self._with_arrays else SKIPPED
 
     def _strings(self, count: int) -> list[str]:
         data, at, unpack = self._data, self._at, U64.unpack_from
@@ -132,6 +141,15 @@ class _Parser:
             raise IndexError
         self._at = at
         return strings
+
+    def _skip_strings(self, count: int) -> object:
+        data, at, unpack = self._data, self._at, U64.unpack_from
+        for _ in range(count):
+            at += 8 + unpack(data, at)[0]
+        if at > len(data):
+            raise IndexError
+        self._at = at
+        return SKIPPED
 
     def _string(self) -> str:
         return self._strings(1)[0]

@@ -24,8 +24,8 @@ from everystep.errors import ModelError
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 GPT2_TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-PREFIXES = {"opt": "model.", "gpt2": "transformer."}  # some files leave these off
-BODIES = {"opt": "decoder.", "gpt2": ("wte.", "wpe.", "h.", "ln_f.")}
+PREFIXES: dict[str, str] = {"opt": "model.", "gpt2": "transformer."}  # some files leave these off
+BODIES: dict[str, tuple[str, ...]] = {"opt": ("decoder.",), "gpt2": ("wte.", "wpe.", "h.", "ln_f.")}
 
 
 def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:

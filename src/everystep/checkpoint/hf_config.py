@@ -41,8 +41,6 @@ def read_architecture(config: Fields) -> Architecture:
 def _llama_like(family: Family) -> Callable[[Fields], Architecture]:
     def read(config: Fields) -> Architecture:
         _only(config, mlp_bias=False)
-        if family != "qwen2":
-            _only(config, attention_bias=False)  # Qwen2 has biases on q, k, v and no key for them
         heads, hidden = config.count("num_attention_heads"), config.count("hidden_size")
         context_len = config.count("max_position_embeddings")
         theta, scaling = _rope(config, context_len)
@@ -62,7 +60,7 @@ def _llama_like(family: Family) -> Callable[[Fields], Architecture]:
             rope_scaling=scaling,
             sliding_window=window if window is not None and window < context_len else None,
             activation=_activation(config, "hidden_act", "silu"),
-            has_attention_bias=family == "qwen2",
+            has_attention_bias=_has_attention_bias(config, family),
             is_head_tied=config.flag("tie_word_embeddings", False),
         )
 
@@ -152,6 +150,11 @@ def _even_share(config: Fields, hidden: int, heads: int) -> int:
     if hidden % heads:
         raise ModelError(f"{config.source}: hidden size {hidden} isn't a multiple of {heads} heads")
     return hidden // heads
+
+
+def _has_attention_bias(config: Fields, family: Family) -> bool:
+    """Qwen2 has biases and no key for them, Mistral has neither."""
+    return family == "qwen2" or (family != "mistral" and config.flag("attention_bias", False))
 
 
 def _mistral_window(config: Fields) -> int | None:

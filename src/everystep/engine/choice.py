@@ -62,7 +62,8 @@ class Choice:
 
     def take(self, event: TokenEvent) -> Delta:
         """The event as text.  A stop string ends the choice although the event doesn't."""
-        reason, text, stop_reason = event.finish_reason, "", None
+        reason, text = event.finish_reason, ""
+        stop_reason: str | int | None = None
         self._num_cached_tokens = max(self._num_cached_tokens, event.num_cached_tokens)
         if event.token is not None:
             token_id = event.token.token_id

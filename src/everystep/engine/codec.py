@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from typing import Any
 
 import msgspec
 
@@ -31,7 +32,7 @@ RECEIVE_BYTES = 2**18
 
 _TYPES: tuple[type, ...] = (Submit, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, WorkerFailed)
 _TAGS = {kind: tag for tag, kind in enumerate(_TYPES)}
-_DECODERS = [msgspec.msgpack.Decoder(kind) for kind in _TYPES]
+_DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(kind) for kind in _TYPES]
 _ENCODER = msgspec.msgpack.Encoder()
 
 
