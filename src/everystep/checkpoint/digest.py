@@ -5,6 +5,7 @@ Owns the small files that remember.  Ignorant of what is hashed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -38,7 +39,8 @@ def remembered_sha256(path: Path, cache_dir: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing is remembered: read the file
     digest = sha256_of(path)
-    write_atomically(memory, json.dumps({"facts": facts, "sha256": digest}).encode())
+    with contextlib.suppress(OSError):  # a cache that can't be written only costs time
+        write_atomically(memory, json.dumps({"facts": facts, "sha256": digest}).encode())
     return digest
 
 

@@ -9,9 +9,12 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from everystep.errors import ModelError
+
+Item = TypeVar("Item", str, int, float)
+MAX_SHOWN = 60  # characters of a bad value in a message
 
 
 class Fields:
@@ -58,6 +61,13 @@ class Fields:
             raise self.bad(key, "a string")
         return value
 
+    def array(self, key: str, kind: type[Item]) -> list[Item]:
+        """The array at ``key``, all of one kind; an empty one if absent."""
+        value = self._or_default(key, [])
+        if not isinstance(value, list) or not all(type(item) is kind for item in value):
+            raise self.bad(key, f"an array of {kind.__name__}")
+        return value
+
     def object(self, key: str) -> Fields:
         """The object at ``key``; an empty one if absent."""
         value = self._or_default(key, {})
@@ -68,7 +78,9 @@ class Fields:
     def bad(self, key: str, wanted: str) -> ModelError:
         if self._values.get(key) is None:
             return ModelError(f"{self.source} has no {key}")
-        return ModelError(f"{self.source}: {key} is {self._values[key]!r}, not {wanted}")
+        shown = repr(self._values[key])
+        shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
+        return ModelError(f"{self.source}: {key} is {shown}, not {wanted}")
 
     def _or_default(self, key: str, default: Any) -> Any:
         value = self._values.get(key)

@@ -89,7 +89,9 @@ def _kv_heads(metadata: Fields, arch: str, heads: int) -> int:
 
 
 def _head_dim(metadata: Fields, arch: str, heads: int) -> int:
-    head_dim = metadata.count(f"{arch}.attention.key_length", metadata.count(f"{arch}.embedding_length") // heads or None)
+    head_dim = metadata.count(
+        f"{arch}.attention.key_length", metadata.count(f"{arch}.embedding_length") // heads or None
+    )
     for key in ("attention.value_length", "rope.dimension_count"):
         if metadata.count(f"{arch}.{key}", head_dim) != head_dim:
             raise metadata.bad(f"{arch}.{key}", f"the head's size {head_dim}, which alone is supported")
@@ -98,9 +100,7 @@ def _head_dim(metadata: Fields, arch: str, heads: int) -> int:
     return head_dim
 
 
-def _rope_scaling(
-    metadata: Fields, arch: str, weights: GgufWeights, theta: float, head_dim: int
-) -> RopeScaling | None:
+def _rope_scaling(metadata: Fields, arch: str, weights: GgufWeights, theta: float, head_dim: int) -> RopeScaling | None:
     kind = metadata.text(f"{arch}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
         raise ModelError(f"{metadata.source} scales its rotary embedding by {kind!r}; supported is 'linear'")

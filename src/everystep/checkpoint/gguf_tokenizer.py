@@ -1,7 +1,6 @@
 """A tokenizer.json from GGUF metadata.
 
-Owns the mapping of ggml's tokenizer models and pre-tokenizers to those of the ``tokenizers`` library.  Pre-tokenizers
-follow the models' own tokenizer.json files: SmolLM2 splits every digit off, which not every converter keeps.
+Owns the mapping of ggml's two tokenizer models to the ``tokenizers`` library's BPE.  Ignorant of tensors.
 """
 
 from __future__ import annotations
@@ -10,73 +9,64 @@ import json
 from typing import Any
 
 from everystep.architecture import TokenizerData
+from everystep.checkpoint.fields import Fields
+from everystep.checkpoint.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
 from everystep.errors import ModelError
 
-CONTROL, USER_DEFINED = 3, 4  # ggml's token types
-
-_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_BYTES_ONLY = {**_BYTE_LEVEL, "use_regex": False}
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Sequence", "pretokenizers": list(steps)}
-
-
-def _split(number_pattern: str) -> dict[str, Any]:
-    pattern = {"Regex": _WORDS % number_pattern}
-    return _sequence({"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}, _BYTES_ONLY)
-
-
-PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
-    "gpt-2": _BYTE_LEVEL,
-    "smollm": _sequence({"type": "Digits", "individual_digits": True}, _BYTE_LEVEL),
-    "llama-bpe": _split(r"\p{N}{1,3}"),
-    "qwen2": _split(r"\p{N}"),
-}
+KEY = "tokenizer.ggml."
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # ggml's token types
 SPACE = "▁"
 
 
-def read_tokenizer(metadata: dict[str, Any], path: str) -> TokenizerData:
+def read_tokenizer(metadata: Fields) -> TokenizerData:
     """Raises :class:`ModelError` for a tokenizer model or pre-tokenizer that isn't known, by name."""
-    tokens = metadata.get("tokenizer.ggml.tokens")
+    tokens = metadata.array(f"{KEY}tokens", str)
     if not tokens:
-        raise ModelError(f"{path} has no tokenizer")
-    model = metadata.get("tokenizer.ggml.model")
+        raise ModelError(f"{metadata.source} has no tokenizer")
+    model = metadata.text(f"{KEY}model")
     if model == "gpt2":
-        parts = _byte_level_parts(metadata, path)
+        pre = _pre_tokenizer(metadata)
+        parts, adds_bos = _byte_level_parts(metadata, tokens, pre), pre.adds_bos
     elif model == "llama":
-        parts = _sentencepiece_parts(metadata)
+        parts, adds_bos = _sentencepiece_parts(metadata, tokens), True
     else:
-        raise ModelError(f"{path} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
-    added = _added_tokens(tokens, metadata.get("tokenizer.ggml.token_type", []))
+        raise ModelError(f"{metadata.source} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
+    added = _added_tokens(tokens, metadata.array(f"{KEY}token_type", int), metadata.source)
     whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts}
-
-    def text_of(key: str) -> str | None:
-        index = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        return tokens[index] if index is not None and index < len(tokens) else None
-
-    ends = (metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot"))
+    ids = {role: _id_of(metadata, role, len(tokens)) for role in ("bos", "eos", "eot", "unknown", "padding")}
+    texts = {role: None if index is None else tokens[index] for role, index in ids.items()}
     return TokenizerData(
         tokenizer_json=json.dumps(whole, ensure_ascii=False),
-        bos_token=text_of("bos"),
-        eos_token=text_of("eos"),
-        unk_token=text_of("unknown"),
-        pad_token=text_of("padding"),
-        add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", model == "llama")),
-        add_eos=bool(metadata.get("tokenizer.ggml.add_eos_token", False)),
-        chat_template=metadata.get("tokenizer.chat_template"),
-        bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
-        eos_token_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
+        bos_token=texts["bos"],
+        eos_token=texts["eos"],
+        unk_token=texts["unknown"],
+        pad_token=texts["padding"],
+        add_bos=metadata.flag(f"{KEY}add_bos_token", adds_bos),
+        add_eos=metadata.flag(f"{KEY}add_eos_token", False),
+        chat_template=metadata.text("tokenizer.chat_template", "") or None,
+        bos_token_id=ids["bos"],
+        eos_token_ids=tuple(dict.fromkeys(one for one in (ids["eos"], ids["eot"]) if one is not None)),
     )
 
 
-def _added_tokens(tokens: list[str], types: list[int]) -> list[dict[str, Any]]:
+def _id_of(metadata: Fields, role: str, num_tokens: int) -> int | None:
+    key = f"{KEY}{role}_token_id"
+    if metadata.raw(key) is None:
+        return None
+    index = metadata.count(key, at_least=0)
+    if index >= num_tokens:
+        raise ModelError(f"{metadata.source} is corrupt: {key} is {index} of {num_tokens} tokens")
+    return index
+
+
+def _added_tokens(tokens: list[str], types: list[int], source: str) -> list[dict[str, Any]]:
+    if types and len(types) != len(tokens):
+        raise ModelError(f"{source} is corrupt: {len(types)} token types for {len(tokens)} tokens")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
-        {"id": i, "content": tokens[i], **flags, "special": kind == CONTROL}
+        {"id": i, "content": tokens[i], **flags, "special": kind != USER_DEFINED}
         for i, kind in enumerate(types)
-        if kind in (CONTROL, USER_DEFINED)
+        if kind in (UNKNOWN, CONTROL, USER_DEFINED)
     ]
 
 
@@ -94,35 +84,41 @@ def _bpe(tokens: list[str], merges: list[list[str]], **options: Any) -> dict[str
     return {"type": "BPE", **plain, **options, "vocab": vocab, "merges": merges}
 
 
-def _byte_level_parts(metadata: dict[str, Any], path: str) -> dict[str, Any]:
-    pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
-    if pre not in PRE_TOKENIZERS:
-        raise ModelError(f"{path} has pre-tokenizer {pre!r}; supported are {', '.join(PRE_TOKENIZERS)}")
-    merges = [merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", [])]
+def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
+    name = metadata.text(f"{KEY}pre", "default")
+    if name not in PRE_TOKENIZERS:
+        raise ModelError(f"{metadata.source} has pre-tokenizer {name!r}; supported are {', '.join(PRE_TOKENIZERS)}")
+    return PRE_TOKENIZERS[name]
+
+
+def _byte_level_parts(metadata: Fields, tokens: list[str], pre: PreTokenizer) -> dict[str, Any]:
+    merges = [merge.split(" ", 1) for merge in metadata.array(f"{KEY}merges", str)]
     return {
-        "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
-        "pre_tokenizer": PRE_TOKENIZERS[pre],
+        "normalizer": pre.normalizer,
+        "pre_tokenizer": pre.as_json(),
         "post_processor": None,
-        "decoder": _BYTE_LEVEL,
-        "model": _bpe(metadata["tokenizer.ggml.tokens"], merges, ignore_merges=pre == "llama-bpe"),
+        "decoder": BYTE_LEVEL,
+        "model": _bpe(tokens, merges, ignore_merges=pre.ignores_merges),
     }
 
 
-def _sentencepiece_parts(metadata: dict[str, Any]) -> dict[str, Any]:
+def _sentencepiece_parts(metadata: Fields, tokens: list[str]) -> dict[str, Any]:
     """SentencePiece BPE: a pair may merge where the whole is a piece, better scores first."""
-    tokens, scores = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.scores", [])
-    steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]
-    if metadata.get("tokenizer.ggml.add_space_prefix", True):
-        steps.insert(0, {"type": "Prepend", "prepend": SPACE})
+    scores = metadata.array(f"{KEY}scores", float)
+    if len(scores) != len(tokens):
+        raise ModelError(f"{metadata.source} is corrupt: {len(scores)} scores for {len(tokens)} tokens")
+    normalizers: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]
     decoders: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    if metadata.flag(f"{KEY}add_space_prefix", True):
+        normalizers.insert(0, {"type": "Prepend", "prepend": SPACE})
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    unknown = _id_of(metadata, "unknown", len(tokens)) or 0
     return {
-        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
@@ -135,7 +131,7 @@ def _sentencepiece_parts(metadata: dict[str, Any]) -> dict[str, Any]:
 def _merges_by_score(tokens: list[str], scores: list[float]) -> list[list[str]]:
     ids = {token: i for i, token in enumerate(tokens)}
     found = []
-    for piece, score in zip(tokens, scores, strict=False):
+    for piece, score in zip(tokens, scores, strict=True):
         for cut in range(1, len(piece)):
             left, right = ids.get(piece[:cut]), ids.get(piece[cut:])
             if left is not None and right is not None:

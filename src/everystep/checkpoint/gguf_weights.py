@@ -142,7 +142,9 @@ def _check(info: TensorInfo, file: GgufFile) -> None:
             f"{file.path} is corrupt: rows of tensor {info.name!r} of shape {info.shape} aren't whole blocks of {block}"
         )
     if info.offset + num_bytes(info) > file.num_bytes:
-        raise ModelError(f"{file.path} is cut short: tensor {info.name!r} ends beyond the file's {file.num_bytes} bytes")
+        raise ModelError(
+            f"{file.path} is cut short: tensor {info.name!r} ends beyond the file's {file.num_bytes} bytes"
+        )
 
 
 def _type_name(number: int) -> str:

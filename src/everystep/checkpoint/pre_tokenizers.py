@@ -1,7 +1,7 @@
 """How byte-level BPE models split text before merging: ggml's names, as the ``tokenizers`` library writes them.
 
 Owns the table.  The patterns are those of the models' own tokenizer.json files; SmolLM2 splits every digit off, which
-not every converter keeps.
+not every converter keeps.  ``default`` is ggml's own mixture, for files that don't name theirs.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _TEKKEN = _split(
     rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _GPT2 = PreTokenizer((BYTE_LEVEL,))
 _SINGLE_DIGITS = PreTokenizer(({"type": "Digits", "individual_digits": True}, BYTE_LEVEL))
 _LLAMA3 = PreTokenizer((_words(r"\p{N}{1,3}"), BYTES_ONLY), ignores_merges=True, adds_bos=True)
@@ -51,9 +52,7 @@ _QWEN2 = PreTokenizer((_words(r"\p{N}"), BYTES_ONLY), normalizer=NFC)
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "gpt-2": _GPT2,
-    "phi-2": _GPT2,
-    "mpt": _GPT2,
-    "olmo": _GPT2,
+    "gpt2": _GPT2,
     "smollm": _SINGLE_DIGITS,
     "starcoder": _SINGLE_DIGITS,
     "refact": _SINGLE_DIGITS,
@@ -66,8 +65,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "tekken": PreTokenizer((_TEKKEN, BYTES_ONLY), ignores_merges=True, adds_bos=True),
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": PreTokenizer(_QWEN2.steps),
-    # ggml's own, for files that don't name theirs
     "default": PreTokenizer(
-        (_split(r"[\p{P}\$\+<=>\^~\|]+"), {**BYTE_LEVEL}, _split(r"\p{N}+"), _split(r"[0-9][0-9][0-9]"))
+        (_split(r"[\p{P}$+<=>^~|]+"), _split(_GPT2_PATTERN), _split(r"\p{N}+"), _split(r"[0-9][0-9][0-9]"), BYTES_ONLY)
     ),
 }
