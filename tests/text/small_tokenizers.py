@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -111,7 +112,7 @@ def with_begin_of_text(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-KINDS = {
+KINDS: dict[str, Callable[[], Tokenizer]] = {
     "byte_level": byte_level,
     "llama_like": llama_like,
     "gemma_like": functools.partial(llama_like, is_stripping=False),

@@ -56,12 +56,12 @@ class ControlTokens:
         at = 0
         for match in self._whole.finditer(text):
             if match.start() > at:
-                yield Segment(text[at : match.start()].replace(mark, ""))
+                yield Segment(_unmarked(text[at : match.start()], mark))
             group = match.lastindex or 1
             yield Segment(match[group], self._ids[group - 1])
             at = match.end()
         if at < len(text):
-            yield Segment(text[at:].replace(mark, ""))
+            yield Segment(_unmarked(text[at:], mark))
 
 
 class _EdgeIndex:
@@ -88,7 +88,7 @@ class Guard:
 
     def __init__(self, controls: ControlTokens, values: list[Any]) -> None:
         texts = [text for value in values for text in _texts(value)]
-        self.mark = next(chr(code) for code in PRIVATE_USE if not _occurs(code, texts))
+        self.mark = next(mark for mark in map(chr, PRIVATE_USE) if not _occurs(mark, texts))
         self.is_used = False
         self._controls = controls
 
@@ -118,9 +118,17 @@ def _pattern(token: AddedToken) -> str:
     return f"{left}{whole_word[0]}({re.escape(token.content)}){whole_word[1]}{right}"
 
 
-def _occurs(code: int, texts: list[str]) -> bool:
-    """The character, or the escape by which JSON may write it."""
-    return any(chr(code) in text or f"\\u{code:04x}" in text for text in texts)
+def _escape(mark: str) -> str:
+    """How JSON writes the mark where a template wants ASCII."""
+    return f"\\u{ord(mark):04x}"
+
+
+def _unmarked(text: str, mark: str) -> str:
+    return text.replace(mark, "").replace(_escape(mark), "")
+
+
+def _occurs(mark: str, texts: list[str]) -> bool:
+    return any(mark in text or _escape(mark) in text for text in texts)
 
 
 def _texts(value: Any) -> Iterator[str]:
