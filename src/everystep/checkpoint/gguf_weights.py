@@ -64,7 +64,7 @@ class GgufWeights:
             _check(info, file)
 
     def names(self) -> Iterable[str]:
-        return self._infos
+        return [name for name in self._infos if name != ROPE_FACTORS]  # a hyperparameter in a tensor's form
 
     def __contains__(self, name: object) -> bool:
         return name in self._infos

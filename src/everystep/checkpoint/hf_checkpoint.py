@@ -18,7 +18,7 @@ from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import read_fields, read_fields_if_there
 from everystep.checkpoint.hf_config import read_architecture
 from everystep.checkpoint.hf_tokenizer import read_tokenizer
-from everystep.checkpoint.safetensors_file import ITEM_BYTES, SafetensorsFile
+from everystep.checkpoint.safetensors_file import SafetensorsFile
 from everystep.errors import ModelError
 
 INDEX = "model.safetensors.index.json"
@@ -33,9 +33,7 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
     config = read_fields(folder / "config.json")
     architecture = read_architecture(config)
     files = _weight_files(folder)
-    weights = HfWeights(files, architecture)
-    check_shapes(architecture, weights.shapes(), str(folder))
-    weights.refuse_unreadable(expected_shapes(architecture))
+    weights = HfWeights(files, architecture, str(folder))
     return Checkpoint(
         name=name,
         path=str(folder),
@@ -48,11 +46,19 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
 
 
 class HfWeights:
-    """Arrays of one or several safetensors files by canonical name."""
+    """Arrays of one or several safetensors files by canonical name: those that the architecture needs, no others.
 
-    def __init__(self, files: list[SafetensorsFile], architecture: Architecture) -> None:
+    Files hold more: GPT-2's causal masks, a head though it is tied.
+    """
+
+    def __init__(self, files: list[SafetensorsFile], architecture: Architecture, source: str) -> None:
+        self._source = source
         self._family = architecture.family
         self._places = {self._canonical(name): (file, name) for file in files for name in file.arrays}
+        check_shapes(architecture, {name: self._shape(name) for name in self._places}, source)
+        self._places = {name: self._places[name] for name in expected_shapes(architecture)}
+        for file, stored in self._places.values():
+            file.check_readable(stored)
 
     def names(self) -> Iterable[str]:
         return self._places
@@ -60,27 +66,17 @@ class HfWeights:
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: self._shape(name) for name in self._places}
-
-    def refuse_unreadable(self, names: Iterable[str]) -> None:
-        """Raise :class:`ModelError` for an element type that can't be read, before anybody waits for it."""
-        for name in names:
-            file, stored = self._places[name]
-            if file.arrays[stored].dtype not in ITEM_BYTES:
-                file.load(stored)  # raises, with the type's name
+    def load(self, name: str) -> npt.NDArray[np.float32]:
+        if name not in self._places:
+            raise ModelError(f"{self._source} has no tensor {name!r}")
+        file, stored = self._places[name]
+        array = file.load(stored)
+        return np.ascontiguousarray(array.T) if self._is_transposed(name) else array
 
     def _shape(self, name: str) -> tuple[int, ...]:
         file, stored = self._places[name]
         shape = file.arrays[stored].shape
         return shape[::-1] if self._is_transposed(name) else shape
-
-    def load(self, name: str) -> npt.NDArray[np.float32]:
-        if name not in self._places:
-            raise ModelError(f"the model has no tensor {name!r}")
-        file, stored = self._places[name]
-        array = file.load(stored)
-        return np.ascontiguousarray(array.T) if self._is_transposed(name) else array
 
     def _is_transposed(self, name: str) -> bool:
         return self._family == "gpt2" and name.endswith(GPT2_TRANSPOSED)

@@ -43,11 +43,16 @@ class SafetensorsFile:
         start = LENGTH_BYTES + header_bytes
         self.arrays = {name: self._info(name, entry, start) for name, entry in header.items() if name != "__metadata__"}
 
+    def check_readable(self, name: str) -> None:
+        """Raise :class:`ModelError` for an element type that isn't read."""
+        dtype = self.arrays[name].dtype
+        if dtype not in ITEM_BYTES:
+            raise ModelError(f"{self.path}: {name!r} is {dtype}; supported are {', '.join(ITEM_BYTES)}")
+
     def load(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy."""
+        self.check_readable(name)
         info = self.arrays[name]
-        if info.dtype not in ITEM_BYTES:
-            raise ModelError(f"{self.path}: {name!r} is {info.dtype}; supported are {', '.join(ITEM_BYTES)}")
         data = read_bytes(self.path, info.offset, math.prod(info.shape) * ITEM_BYTES[info.dtype])
         if info.dtype == "BF16":
             return widen_bfloat16(data).reshape(info.shape)
