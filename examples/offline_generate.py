@@ -1,6 +1,6 @@
 """Continue some prompts without a server.
 
-    python examples/offline_generate.py
+python examples/offline_generate.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Talk to a running server (`make serve`) with the official client: `pip install openai`.
 
-    python examples/openai_client.py
+python examples/openai_client.py
 """
 
 from __future__ import annotations

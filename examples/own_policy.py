@@ -1,6 +1,6 @@
 """A policy of one's own in one file, compared with the three that ship.  Needs no model: the runner is a fake.
 
-    python examples/own_policy.py
+python examples/own_policy.py
 """
 
 from __future__ import annotations

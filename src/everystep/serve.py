@@ -51,8 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=takes_both)
     except OSError as error:
-        is_system_error = error.errno is not None and error.errno > 0  # a name that doesn't resolve has a negative one
-        words = os.strerror(error.errno) if is_system_error else error.strerror
+        words = (error.strerror or str(error)).partition(" (while")[0]  # Python repeats the address there
         raise EverystepError(f"can't listen on {host} port {port}: {words}") from error
 
 

@@ -116,10 +116,12 @@ def _dotted(path: str) -> str:
 
 
 def _runs_at_import(path: str) -> set[str]:
+    """Modules that the module's body imports; ``from a import b`` is ``a.b`` where that is a module, else ``a``."""
     source = (SRC / path).read_text(encoding="utf-8")
     body = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    module = floors.Module(path, "\n".join(ast.unparse(node) for node in body))
-    return {name for _, name in floors.imported(module)} - {_dotted(path)}
+    names = {name for _, name in floors.imported(floors.Module(path, "\n".join(map(ast.unparse, body))))}
+    modules = names & {_dotted(path) for path in MODULES}
+    return {name for name in modules if not any(other.startswith(f"{name}.") for other in modules)} - {_dotted(path)}
 
 
 def _walk(name: str, graph: dict[str, set[str]], trail: tuple[str, ...], done: set[str]) -> None:
