@@ -31,8 +31,8 @@ api_key = ["first", "second"]
 ```
 
 A switch is turned off by its opposite: `--no-prefix-cache`, `EVERYSTEP_NO_PREFIX_CACHE=1`, `no_prefix_cache = true`;
-or by `EVERYSTEP_PREFIX_CACHE=false`, `prefix_cache = false`. Several API keys are one flag each, a comma between them in
-the variable, an array in the file. In Python the keys are arguments: `LLM("smollm2-135m", prefix_cache=False)`.
+or by `EVERYSTEP_PREFIX_CACHE=false`, `prefix_cache = false`. Several API keys are one flag each, a comma between them
+in the variable, an array in the file. In Python the keys are arguments: `LLM("smollm2-135m", prefix_cache=False)`.
 
 This file is made from the settings themselves by `make options`.
 
