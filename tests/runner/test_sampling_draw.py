@@ -105,6 +105,13 @@ def test_tokens_tied_at_the_top_share_the_draws(options: dict[str, float]) -> No
     assert (abs(counts - 1000) < 5 * np.sqrt(3000 * 2 / 9)).all()
 
 
+@pytest.mark.parametrize("options", [{"top_p": 1e-6}, {"top_k": 1}, {"min_p": 1.0}])
+def test_a_border_at_a_logit_of_zero_keeps_it(options: dict[str, float]) -> None:
+    """What is just below 0 is no normal number: a processor that takes it for 0 would lose the tie."""
+    tokens = draws(SEVEN, np.array([-1, 0, -1, 0, -2, -np.inf, -1], np.float32), params(temperature=1.0, **options), 60)
+    assert set(tokens) == {1, 3}
+
+
 def test_the_nucleus_of_equal_logits_is_the_whole_vocabulary() -> None:
     """Nothing is strictly likelier than anything, so whatever top_p is, all of them are in."""
     tokens = draws(SAMPLER, np.full(VOCAB, -7.5, np.float32), params(temperature=1.0, top_p=0.01), 8000)

@@ -49,16 +49,6 @@ class Recipe:
     seeds: NDArray[np.uint64]
     positions: NDArray[np.uint64]
 
-    def select(self, rows: NDArray[np.intp]) -> Recipe:
-        return Recipe(
-            self.temperatures[rows],
-            self.top_ks[rows],
-            self.top_ps[rows],
-            self.min_ps[rows],
-            self.seeds[rows],
-            self.positions[rows],
-        )
-
 
 def draw(blocks: Blocks, recipe: Recipe, exp_sums: ExpSums) -> NDArray[np.intp]:
     """``[rows]`` token ids.  Every row's largest logit must be finite."""

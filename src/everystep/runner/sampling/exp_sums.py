@@ -47,7 +47,8 @@ class ExpSums:
 
 
 def _infer(request: ov.InferRequest, *inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-    arrays = [np.ascontiguousarray(array) for array in inputs]  # shared with the tensors: alive until the end
+    # Shared with the tensors, so alive until the end; a tensor shares no memory that is read-only.
+    arrays = [np.require(array, np.float32, ["C", "W"]) for array in inputs]
     for index, array in enumerate(arrays):
         request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
     request.infer()

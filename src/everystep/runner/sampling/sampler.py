@@ -42,6 +42,10 @@ class Sampler:
         self._histories = Histories(vocab_size)
         self._exp_sums = ExpSums(block_width(vocab_size), num_threads)
 
+    def close(self) -> None:
+        """Free the compiled models; nothing is sampled afterwards."""
+        del self._exp_sums
+
     def sample(self, logits: NDArray[np.float32], rows: Sized[Row]) -> SampledRows:
         """A token for each of ``rows``, whose logits are ``logits`` ``[rows, vocab]`` in the same order.
 
