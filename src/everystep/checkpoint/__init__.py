@@ -4,10 +4,12 @@ Owns model names, the cache of downloads, GGUF and safetensors.  Never modifies 
 
 Names of arrays are Hugging Face's: ``model.layers.0.self_attn.q_proj.weight`` (Llama, Mistral, Qwen2, Qwen3; GGUF names
 are translated), ``model.decoder.layers.0.fc1.weight`` (OPT), ``transformer.h.0.attn.c_attn.weight`` (GPT-2).  Linear
-weights are ``[out_features, in_features]`` in every family: GPT-2's Conv1D layout is transposed here.
+weights are ``[out_features, in_features]`` in every family: GPT-2's Conv1D layout is transposed here.  The table of
+:mod:`everystep.checkpoint.expected` has them all, and a checkpoint's weights have exactly these names.
 """
 
+from everystep.checkpoint.download import Progress
 from everystep.checkpoint.names import default_cache_dir, open_checkpoint
-from everystep.checkpoint.pull import DEFAULT_MODEL, Progress, pull
+from everystep.checkpoint.pull import DEFAULT_MODEL, pull
 
 __all__ = ["DEFAULT_MODEL", "Progress", "default_cache_dir", "open_checkpoint", "pull"]

@@ -10,38 +10,45 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 CHUNK_BYTES = 2**20
 
 
-def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-    """Hex digest of a file's content; ``on_bytes`` is told of each chunk's size."""
-    digest = hashlib.sha256()
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's content."""
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            on_bytes(len(chunk))
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remembered_sha256(path: Path, cache_dir: Path) -> str:
     """As :func:`sha256_of`, but a file that looks unchanged isn't read again."""
-    stat = path.stat()
-    place = str(path.resolve())
-    facts = [place, stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    memory = cache_dir / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
     try:
-        known = json.loads(memory.read_text())
-        if known["facts"] == facts:
+        known = json.loads(_memory_of(path, cache_dir).read_text())
+        if known["facts"] == _facts(path):
             return str(known["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing is remembered: read the file
     digest = sha256_of(path)
-    with contextlib.suppress(OSError):  # a cache that can't be written only costs time
-        write_atomically(memory, json.dumps({"facts": facts, "sha256": digest}).encode())
+    remember_sha256(path, cache_dir, digest)
     return digest
+
+
+def remember_sha256(path: Path, cache_dir: Path, digest: str) -> None:
+    """Remember a digest that the caller computed of the file as it is now."""
+    entry = json.dumps({"facts": _facts(path), "sha256": digest}).encode()
+    with contextlib.suppress(OSError):  # a cache that can't be written only costs time
+        write_atomically(_memory_of(path, cache_dir), entry)
+
+
+def _facts(path: Path) -> list[str | int]:
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
+
+
+def _memory_of(path: Path, cache_dir: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    return cache_dir / "digests" / f"{name}.json"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

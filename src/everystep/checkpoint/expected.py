@@ -15,6 +15,8 @@ Shapes = dict[str, tuple[int, ...]]
 
 def check_shapes(architecture: Architecture, found: Mapping[str, tuple[int, ...]], source: str) -> None:
     """Raise :class:`ModelError` that names the first array that is absent or of another shape."""
+    if architecture.num_layers > len(found):  # checked first: a corrupt count could ask for billions of names
+        raise ModelError(f"{source} claims {architecture.num_layers} layers, but holds only {len(found)} tensors")
     for name, shape in expected_shapes(architecture).items():
         if name not in found:
             raise ModelError(f"{source} has no tensor {name!r}, which a {architecture.family} model needs")

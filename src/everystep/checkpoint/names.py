@@ -22,7 +22,7 @@ def default_cache_dir() -> Path:
     """``$EVERYSTEP_CACHE``, else ``everystep`` in the user's cache folder."""
     named = os.environ.get("EVERYSTEP_CACHE")
     if named:
-        return Path(named)
+        return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everystep"
 
 
