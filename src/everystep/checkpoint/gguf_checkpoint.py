@@ -31,7 +31,7 @@ LLAMA3_LOW, LLAMA3_HIGH, LLAMA3_ORIGINAL_POSITIONS = 1.0, 4.0, 8192
 
 def open_gguf(path: Path, name: str, cache_dir: Path) -> Checkpoint:
     """Open a GGUF file of the llama family.  Raises :class:`ModelError` for what isn't supported, by name."""
-    file = read_gguf(path, with_arrays=False)
+    file = read_gguf(path, with_vocabulary=False)
     weights = GgufWeights(file)
     metadata = Fields(file.metadata, str(path))
     architecture = _architecture(metadata, weights)

@@ -19,6 +19,7 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_COUNT = 10**8  # of anything in the header: more is a corrupt file, not a big model
+MAX_SHORT_ARRAY = 1024  # one number a layer, not one a token
 
 STRING, ARRAY = 8, 9
 SCALARS = {
@@ -58,10 +59,10 @@ class GgufFile:
     tensors: dict[str, TensorInfo]
 
 
-def read_gguf(path: Path, *, with_arrays: bool = True) -> GgufFile:
+def read_gguf(path: Path, *, with_vocabulary: bool = True) -> GgufFile:
     """Parse the header.  Raises :class:`ModelError` for what is no GGUF file, or is cut short within its header.
 
-    Without arrays, those of the metadata (the vocabulary above all) are walked over and left out.
+    Without the vocabulary, arrays of texts and long arrays are walked over and left out.
     """
     with path.open("rb") as file:
         try:
@@ -70,16 +71,16 @@ def read_gguf(path: Path, *, with_arrays: bool = True) -> GgufFile:
             raise ModelError(f"{path} is empty") from error
     with data:  # only the header's pages are touched, and let go at the end
         try:
-            return _Parser(path, data, with_arrays).parse()
+            return _Parser(path, data, with_vocabulary).parse()
         except (struct.error, IndexError, UnicodeDecodeError, MemoryError, OverflowError) as error:
             raise ModelError(f"{path} is corrupt or cut short within its header") from error
 
 
 class _Parser:
-    def __init__(self, path: Path, data: mmap.mmap, with_arrays: bool) -> None:
+    def __init__(self, path: Path, data: mmap.mmap, with_vocabulary: bool) -> None:
         self._path = path
         self._data = data
-        self._with_arrays = with_arrays
+        self._with_vocabulary = with_vocabulary
         self._at = 0
 
     def parse(self) -> GgufFile:
@@ -120,7 +121,7 @@ class _Parser:
     def _array(self) -> Any:
         kind, count = self._scalar(U32), self._count()
         if kind == STRING:
-            return self._strings(count) if self._with_arrays else self._skip_strings(count)
+            return self._strings(count) if self._with_vocabulary else self._skip_strings(count)
         if kind not in SCALARS:  # arrays of arrays are allowed by the format and used by nobody
             raise ModelError(f"{self._path} is corrupt: array of unsupported type {kind}")
         layout = struct.Struct(f"<{count}{SCALARS[kind].format[-1]}")
@@ -128,7 +129,8 @@ class _Parser:
         self._at += layout.size
         if self._at > len(self._data):
             raise IndexError
-        return list(layout.unpack_from(self._data, begin)) if self._with_arrays else SKIPPED
+        is_kept = self._with_vocabulary or count <= MAX_SHORT_ARRAY
+        return list(layout.unpack_from(self._data, begin)) if is_kept else SKIPPED
 
     def _strings(self, count: int) -> list[str]:
         data, at, unpack = self._data, self._at, U64.unpack_from
