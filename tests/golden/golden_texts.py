@@ -28,7 +28,8 @@ RIVER = (
     "The water that was rain in the hills a week ago mixes with the sea, and the sea, which has seen a great many "
     "rivers, takes no notice. Somewhere far away the sun lifts a little of it into the air, the wind carries it "
     "inland, and over the same hills it begins to rain again. This is why the old people of the valley say that the "
-    "river has no beginning and no end, and that whoever steps into it twice is"
+    "river has no beginning and no end, and that whoever steps into it twice is a stranger the first time and a guest "
+    "the second. The children laugh at this, and then, many years later, they"
 )
 SCHEDULER = (
     "A server for language models has many requests and one model. The simplest way is to serve them one after the "

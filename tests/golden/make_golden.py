@@ -39,7 +39,7 @@ TINY_LOGITS_LENS = (1, 17, 65, 200)
 TINY_OUTPUT_LEN = 24
 TINY_MIN_GAP = 1e-2
 MIN_DISTINCT = 8  # of the output's tokens, on average: a model that repeats one token tests nothing
-SMOLLM2_OUTPUT_LEN = 40
+SMOLLM2_OUTPUT_LEN = 32
 SMOLLM2_MIN_GAP = 2e-3
 SMOLLM2_LOGITS_LENS = (1, 64, 300)
 

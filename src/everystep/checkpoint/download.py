@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from everystep.errors import ModelError
 
@@ -63,7 +64,7 @@ def _progress_bar() -> str:
     return "raw" if found >= FIRST_PIP_WITH_RAW_PROGRESS else "off"
 
 
-def _report(lines: IO[str], requirement: str, progress: Progress) -> None:
+def _report(lines: Iterable[str], requirement: str, progress: Progress) -> None:
     """Turn pip's running totals into steps."""
     done = 0
     for line in lines:
