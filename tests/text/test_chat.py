@@ -258,3 +258,14 @@ def test_template_arguments_reach_the_template_but_dont_take_its_own_names() -> 
     assert tokenizer.decode(tokenizer.encode_chat(user("x"), enable_thinking=False)) == "False"
     with pytest.raises(InvalidParameter, match="raise_exception"):
         tokenizer.encode_chat(user("x"), raise_exception="x")
+
+
+def test_whole_words_only_are_control_tokens_where_the_token_says_so() -> None:
+    backend = library("byte_level").from_str(library("byte_level").to_str())
+    backend.add_special_tokens([AddedToken("STOP", special=True, single_word=True, normalized=False)])
+    tokenizer = Tokenizer(data_of(backend, chat_template="STOP nonSTOP STOP{{ messages[0].content }}"))
+
+    ids = tokenizer.encode_chat(user(" </s>"))
+
+    assert ids[: len(backend.encode("STOP nonSTOP STOP").ids)] == backend.encode("STOP nonSTOP STOP").ids
+    assert controls_in(tokenizer, ids) == ["STOP", "STOP"]

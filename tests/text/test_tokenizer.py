@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -191,6 +192,32 @@ def test_threads_share_a_tokenizer() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(there_and_back, texts)) == [f"<s>{text}</s>" for text in texts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_text_has_the_ids_of_a_short_ones_repetition(kind: str) -> None:
+    text = "the dog </s> rests, " * 400
+    assert made(kind).encode_prompt(text) == library(kind).encode(text).ids
+
+
+def test_a_long_prompt_lets_other_threads_run(smollm2_data: TokenizerData) -> None:
+    """No time is asserted: the main thread must count while the other encodes, which it can't if that holds the lock."""
+    tokenizer, text = Tokenizer(smollm2_data), "hello world, this is it. " * 20_000
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def encode() -> None:
+        has_begun.set()
+        tokenizer.encode_prompt(text)
+        has_ended.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    has_begun.wait()
+    num_turns = 0
+    while not has_ended.wait(0.001):
+        num_turns += 1
+    thread.join()
+    assert num_turns > 10
 
 
 def test_the_default_models_every_token_reads_as_the_library_reads_it(smollm2_data: TokenizerData) -> None:

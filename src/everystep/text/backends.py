@@ -19,6 +19,8 @@ from everystep.architecture import TokenizerData
 from everystep.errors import InvalidParameter, ModelError
 from everystep.text.backend_part import build_part
 
+LONG_TEXT_CHARS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Backends:
@@ -34,18 +36,27 @@ class Backends:
     def encode_literal(self, text: str, *, is_inner: bool) -> list[int]:
         """Ids of ``text`` of which none is a control token's."""
         backend = self.literal_inner if is_inner else self.literal
-        encoding = backend.encode(text, add_special_tokens=False)
-        ids: list[int] = encoding.ids
+        ids = encode_ids(backend, text)
         forbidden = self.control_ids - {self.unknown_id}
         if forbidden.isdisjoint(ids):
             return ids
         # A unigram model, or one that looks words up whole, finds a control token's text in its vocabulary.
-        pairs = zip(ids, encoding.offsets, strict=True)
+        encoding = backend.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
         cuts = [begin + 1 for token_id, (begin, _) in pairs if token_id in forbidden]
         if cuts[-1] >= len(text) == 1:
             raise InvalidParameter(f"the text {text!r} has no tokens but a control token", param="messages")
         parts = [text[begin:end] for begin, end in pairwise([0, *cuts, len(text)]) if begin < end]
         return [i for n, part in enumerate(parts) for i in self.encode_literal(part, is_inner=is_inner or n > 0)]
+
+
+def encode_ids(backend: Backend, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    """The plain call keeps Python's lock, and a megabyte takes seconds; the call for batches lets others run."""
+    if len(text) < LONG_TEXT_CHARS:
+        ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
+    else:
+        ids = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+    return ids
 
 
 def build_backends(data: TokenizerData) -> Backends:

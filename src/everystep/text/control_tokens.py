@@ -28,13 +28,11 @@ class ControlTokens:
     """A model's control tokens, and where they are in a text."""
 
     def __init__(self, tokens: Mapping[int, AddedToken]) -> None:
-        longest_first = sorted(tokens.items(), key=lambda item: len(item[1].content), reverse=True)
-        self._ids = [token_id for token_id, _ in longest_first]  # by number of the pattern's group
-        self._texts = [token.content for _, token in longest_first]
-        nothing = r"(?!)"
-        self._begins = re.compile(f"(?={'|'.join(map(re.escape, self._texts)) or nothing})")
-        self._whole = re.compile("|".join(_pattern(token) for _, token in longest_first) or nothing)
-        self._endings = _EdgeIndex(self._texts)
+        self._tokens = {token.content: (token_id, token) for token_id, token in tokens.items()}
+        pattern = _pattern(set(self._tokens))
+        self._begins = re.compile(f"(?={pattern})")
+        self._whole = re.compile(pattern)
+        self._edges = _EdgeIndex(list(self._tokens))
 
     def breaks(self, text: str) -> set[int]:
         """Where a mark must stand so that no control token in ``text``, or completed at its edges, stays whole.
@@ -43,8 +41,8 @@ class ControlTokens:
         """
         places = {match.start() + 1 for match in self._begins.finditer(text)}
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        num_begun = self._endings.num_begun(text[begin:end])
-        num_ended = self._endings.num_ended(text[begin:end])
+        num_begun = self._edges.num_begun(text[begin:end])
+        num_ended = self._edges.num_ended(text[begin:end])
         if num_begun:
             places.add(end - num_begun + 1)
         if num_ended:
@@ -55,11 +53,15 @@ class ControlTokens:
         """The rendered text, cut at the control tokens that are whole in it; marks gone."""
         at = 0
         for match in self._whole.finditer(text):
-            if match.start() > at:
-                yield Segment(_unmarked(text[at : match.start()], mark))
-            group = match.lastindex or 1
-            yield Segment(match[group], self._ids[group - 1])
-            at = match.end()
+            token_id, token = self._tokens[match.group()]
+            if token.single_word and _is_inside_word(text, match.start(), match.end()):
+                continue
+            before = text[at : match.start()]
+            plain = _unmarked(before.rstrip() if token.lstrip else before, mark)
+            if plain:
+                yield Segment(plain)
+            yield Segment(token.content, token_id)
+            at = _end_of_spaces(text, match.end()) if token.rstrip else match.end()
         if at < len(text):
             yield Segment(_unmarked(text[at:], mark))
 
@@ -111,11 +113,30 @@ class Guard:
         return self.mark.join(text[begin:end] for begin, end in edges)
 
 
-def _pattern(token: AddedToken) -> str:
-    """A group around the token; whitespace that it swallows stands outside."""
-    left, right = r"\s*" if token.lstrip else "", r"\s*" if token.rstrip else ""
-    whole_word = (r"(?<!\w)", r"(?!\w)") if token.single_word else ("", "")
-    return f"{left}{whole_word[0]}({re.escape(token.content)}){whole_word[1]}{right}"
+def _pattern(texts: set[str]) -> str:
+    """Finds the longest of ``texts``.  They share their begins: a model may have hundreds that begin alike, and to try
+    each at every ``<`` of a hostile megabyte takes minutes."""
+    if not texts:
+        return r"(?!)"
+    first, last = min(texts), max(texts)
+    num_shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    shared = first[:num_shared]
+    rests = {text[len(shared) :] for text in texts}
+    branches = [{rest for rest in rests if rest[0:1] == char} for char in sorted({rest[0] for rest in rests if rest})]
+    if not branches:
+        return re.escape(shared)
+    may_end = "?" if "" in rests else ""
+    return f"{re.escape(shared)}(?:{'|'.join(map(_pattern, branches))}){may_end}"
+
+
+def _is_inside_word(text: str, begin: int, end: int) -> bool:
+    return re.match(r"\w", text[end : end + 1]) is not None or re.match(r"\w", text[begin - 1 : begin]) is not None
+
+
+def _end_of_spaces(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _escape(mark: str) -> str:

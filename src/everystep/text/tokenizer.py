@@ -12,7 +12,7 @@ from typing import Any
 
 from everystep.architecture import TokenizerData
 from everystep.errors import InvalidParameter, InvalidRequest, ModelError
-from everystep.text.backends import build_backends
+from everystep.text.backends import build_backends, encode_ids
 from everystep.text.chat import ChatTemplate
 from everystep.text.chat_messages import ChatMessage, plain_messages
 from everystep.text.control_tokens import ControlTokens, Guard
@@ -146,7 +146,7 @@ class Tokenizer:
         return ids
 
     def _parse(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return list(self._backends.parsing.encode(text, add_special_tokens=add_special_tokens).ids)
+        return encode_ids(self._backends.parsing, text, add_special_tokens=add_special_tokens)
 
     def _id_of(self, token: str | None) -> int | None:
         return None if token is None else self._backends.parsing.token_to_id(token)
