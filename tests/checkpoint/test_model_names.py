@@ -15,12 +15,12 @@ from everystep.errors import ModelError
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    monkeypatch.delenv("EVERYSTEP_CACHE", raising=False)
+    monkeypatch.delenv("EVERYSTEP_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert default_cache_dir() == Path("/home/somebody/.cache/everystep")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert default_cache_dir() == Path("/xdg/everystep")
-    monkeypatch.setenv("EVERYSTEP_CACHE", "~/mine")
+    monkeypatch.setenv("EVERYSTEP_CACHE_DIR", "~/mine")
     assert default_cache_dir() == Path("/home/somebody/mine")
 
 

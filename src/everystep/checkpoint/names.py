@@ -19,8 +19,8 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def default_cache_dir() -> Path:
-    """``$EVERYSTEP_CACHE``, else ``everystep`` in the user's cache folder."""
-    named = os.environ.get("EVERYSTEP_CACHE")
+    """``$EVERYSTEP_CACHE_DIR``, else ``everystep`` in the user's cache folder."""
+    named = os.environ.get("EVERYSTEP_CACHE_DIR")
     if named:
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everystep"
