@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everystep.errors import AuthenticationFailed
 
+OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})  # for probes, which have no key
+
 
 class ApiKeys:
     """Middleware that lets requests with an accepted key pass."""
@@ -40,8 +42,7 @@ class ApiKeys:
 
 
 def _is_open(scope: Scope) -> bool:
-    path = scope["path"]
-    return scope["type"] == "http" and (path == "/health" or path.startswith("/health/"))
+    return scope["type"] == "http" and scope["path"] in OPEN_PATHS
 
 
 def _candidates(scope: Scope) -> Iterator[bytes]:

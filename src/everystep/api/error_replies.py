@@ -111,18 +111,18 @@ async def on_malformed(request: Request, error: Exception) -> Response:
 
 
 def _malformed(found: Sequence[Mapping[str, Any]], *, is_openai: bool) -> EverystepError:
-    """The first complaint as an error that names the field and the value."""
-    first = found[0]
+    """The complaint as an error that names the field and the value: of the first bad field, the innermost part."""
+    field = found[0]["loc"][:2]
+    first = max((complaint for complaint in found if complaint["loc"][:2] == field), key=lambda bad: len(bad["loc"]))
     param = _param(first["loc"])
     is_unknown = first["type"] == "extra_forbidden"
-    message = f"unknown field {param!r}" if is_unknown else _message(found, param)
+    message = f"unknown field {param!r}" if is_unknown else _message(first, found, param)
     if not is_openai:
         return MalformedBody(message, param=param)
     return (UnsupportedOption if is_unknown else InvalidParameter)(message, param=param)
 
 
-def _message(found: Sequence[Mapping[str, Any]], param: str | None) -> str:
-    first = found[0]
+def _message(first: Mapping[str, Any], found: Sequence[Mapping[str, Any]], param: str | None) -> str:
     if first["type"] == "json_invalid":
         return f"the body is no valid JSON: {first['ctx']['error']}"
     if param is None:
