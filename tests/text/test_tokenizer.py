@@ -201,7 +201,7 @@ def test_a_long_text_has_the_ids_of_a_short_ones_repetition(kind: str) -> None:
 
 
 def test_a_long_prompt_lets_other_threads_run(smollm2_data: TokenizerData) -> None:
-    """No time is asserted: the main thread must count while the other encodes, which it can't if that holds the lock."""
+    """No time is asserted: this thread counts while the other encodes, which it can't if that one holds the lock."""
     tokenizer, text = Tokenizer(smollm2_data), "hello world, this is it. " * 20_000
     has_begun, has_ended = threading.Event(), threading.Event()
 
