@@ -10,58 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from everystep.config import Settings
-from everystep.engine.bootstrap import build_core
-from everystep.messages import Abort, Submit
-from everystep.sampling_params import SamplingParams
+from engine.engine_driver import LANES, Engine
+from everystep.messages import Abort
 from everystep.types import FinishReason
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FAMILIES = ["llama", "llama3", "mistral", "qwen2", "qwen3", "opt", "gpt2"]
-LANES = ["static", "per_token", "continuous"]
 SIZES = [1, 4, 16, 64]
 
 
 def golden_cases(path):
     return [(case["prompt_token_ids"], case["output_token_ids"]) for case in json.loads(path.read_text())["cases"]]
-
-
-class Engine:
-    """A core that traffic is thrown at; it reports what each sequence got."""
-
-    def __init__(self, model, cache_dir, **settings):
-        defaults = {"precision": "f32", "kv_cache_gib": 0.25, "max_num_batched_tokens": 64}
-        self.settings = Settings(model=str(model), cache_dir=cache_dir, **(defaults | settings))
-        self.step = 0
-        self.core, self.info = build_core(self.settings, now_s=lambda: float(self.step))
-        self.tokens, self.ends = {}, {}
-        self.num_preemptions = self.num_hit_tokens = 0
-
-    def submit(self, name, policy, case):
-        prompt, output = case
-        params = SamplingParams(max_tokens=len(output), ignore_eos=True)
-        self.tokens[name] = []
-        self.core.submit(Submit(name, name, policy, tuple(prompt), params, 0, (), 0, float(self.step)))
-
-    def run_step(self):
-        output = self.core.step()
-        events = (*(output.events if output else ()), *self.core.take_events())
-        if output:
-            self.num_preemptions += output.summary.num_preemptions
-            self.num_hit_tokens += output.summary.num_prefix_hit_tokens
-        for event in events:
-            if event.token:
-                self.tokens[event.sequence_id].append(event.token.token_id)
-            if event.finish_reason:
-                assert event.sequence_id not in self.ends
-                self.ends[event.sequence_id] = event.finish_reason
-        self.step += 1
-
-    def run(self):
-        while self.core.has_work():
-            self.run_step()
-        self.core.pool.check()
-        assert self.core.pool.num_used_blocks == 0
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -80,7 +39,7 @@ def test_every_lane_gives_the_tokens_of_a_single_greedy_run_at_every_size(family
         for i in range(size):
             case = cases[i % len(cases)]
             expected[f"{size}-{i}"] = case[1]
-            engine.submit(f"{size}-{i}", policy, case)
+            engine.submit(f"{size}-{i}", policy, case[0], len(case[1]))
         engine.run()
         for name, output in expected.items():
             assert engine.tokens[name] == output, f"{folder.name} {policy} N={size} {name}"
@@ -107,7 +66,7 @@ def test_random_arrivals_aborts_chunks_of_16_prefix_hits_and_forced_preemption_c
             if arrivals:
                 name, policy, case = arrivals.pop()
                 expected[name] = case[1]
-                engine.submit(name, policy, case)
+                engine.submit(name, policy, case[0], len(case[1]))
         engine.run_step()
         running = [name for name in expected if name not in engine.ends]
         if running and rng.random() < 0.05:
@@ -129,8 +88,8 @@ def test_random_arrivals_aborts_chunks_of_16_prefix_hits_and_forced_preemption_c
 def test_smollm2_gives_transformers_tokens_in_every_lane(policy, smollm2_cache):
     cases = golden_cases(GOLDEN / "smollm2.json")
     engine = Engine("smollm2-135m", smollm2_cache)
-    for i, case in enumerate(cases):
-        engine.submit(f"s{i}", policy, case)
+    for i, (prompt, output) in enumerate(cases):
+        engine.submit(f"s{i}", policy, prompt, len(output))
     engine.run()
     for i, (_, output) in enumerate(cases):
         assert engine.tokens[f"s{i}"] == output, f"prompt {i}"
