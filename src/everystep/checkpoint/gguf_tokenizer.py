@@ -70,7 +70,7 @@ def _added_tokens(tokens: list[str], types: list[int], source: str) -> list[dict
     ]
 
 
-def _bpe(tokens: list[str], merges: list[list[str]], **options: Any) -> dict[str, Any]:
+def _bpe(tokens: list[str], merges: list[str] | list[list[str]], **options: Any) -> dict[str, Any]:
     plain = {
         "dropout": None,
         "unk_token": None,
@@ -92,7 +92,7 @@ def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
 
 
 def _byte_level_parts(metadata: Fields, tokens: list[str], pre: PreTokenizer) -> dict[str, Any]:
-    merges = [merge.split(" ", 1) for merge in metadata.array(f"{KEY}merges", str)]
+    merges = metadata.array(f"{KEY}merges", str)  # "left right", as tokenizer.json may have them too
     return {
         "normalizer": pre.normalizer,
         "pre_tokenizer": pre.as_json(),
