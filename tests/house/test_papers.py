@@ -58,6 +58,24 @@ def test_the_readme_names_the_two_commands(words: str) -> None:
     assert re.search(rf"^\s*{words}\b", text_of(ROOT / "README.md"), re.MULTILINE)
 
 
+def test_both_readmes_name_the_same_flags_commands_links_and_figures() -> None:
+    english, korean = text_of(ROOT / "README.md"), text_of(ROOT / "README.ko.md")
+    for pattern in (r"`(--[\w-]+)`", r"^(make [\w-]+)", r"\]\((\w[^)]+)\)", r"`(/[\w/{}*]+)`", r"^(\w+ +[\d ]+)$"):
+        found = [Counter(re.findall(pattern, text, re.MULTILINE)) for text in (english, korean)]
+        found = [{name: n for name, n in each.items() if "README" not in name} for each in found]
+        assert found[0] == found[1], pattern
+        assert found[0], f"{pattern} finds nothing"
+    assert english.count("\n## ") == korean.count("\n## ")
+
+
+@pytest.mark.parametrize("path", ["README.md", "README.ko.md"])
+def test_the_comparison_of_policies_is_the_one_in_contributing(path: str) -> None:
+    """Which is what the example prints: see test_examples."""
+    table = re.search(r"^policy .*?(?=^```)", text_of(ROOT / path), re.MULTILINE | re.DOTALL)
+    assert table is not None
+    assert table[0] in text_of(ROOT / "CONTRIBUTING.md")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_makefile_has_the_target(target: str) -> None:
     assert re.search(rf"^{target}:", text_of(ROOT / "Makefile"), re.MULTILINE)
