@@ -60,7 +60,9 @@ def test_random_arrivals_aborts_chunks_of_16_prefix_hits_and_forced_preemption_c
     assert engine.info.num_blocks == num_blocks
     rng = random.Random(7)
     expected, aborted = {}, set()
-    arrivals = [(f"s{i}", rng.choice(LANES if i % 4 == 0 else ["continuous"]), cases[i % len(cases)]) for i in range(60)]
+    arrivals = [
+        (f"s{i}", rng.choice(LANES if i % 4 == 0 else ["continuous"]), cases[i % len(cases)]) for i in range(60)
+    ]
     while arrivals or engine.core.has_work():
         for _ in range(rng.randrange(4)):
             if arrivals:

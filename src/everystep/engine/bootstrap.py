@@ -57,19 +57,11 @@ def build_core(
     with start_up.part("build runner"):
         runner = runner or build_runner(settings, checkpoint)
     max_model_len = resolve_max_model_len(settings, checkpoint)
-    seats = num_seats(settings)
-    num_blocks = num_kv_blocks(
-        kv_cache_gib=settings.kv_cache_gib,
-        block_bytes=runner.kv_block_bytes,
-        block_size=runner.block_size,
-        num_seats=sum(seats.values()),
-        max_model_len=max_model_len,
-        free_bytes=available_bytes(),
-    )
+    num_blocks = _num_blocks(settings, runner, max_model_len)
     with start_up.part("make KV cache"):
         runner.allocate(num_blocks)
     with start_up.part("warm up"):
-        runner.warm_up(max(seats.values()), settings.max_num_batched_tokens)
+        runner.warm_up(max(num_seats(settings).values()), settings.max_num_batched_tokens)
     pool = BlockPool(num_blocks, runner.block_size, prefix_cache=settings.prefix_cache)
     core = EngineCore(
         runner=runner,
@@ -80,7 +72,23 @@ def build_core(
         first_step=first_step,
         check_when_idle=settings.log_level == "debug",
     )
-    info = EngineInfo(
+    return core, _info(settings, runner, num_blocks, max_model_len, start_up)
+
+
+def _num_blocks(settings: Settings, runner: Runner, max_model_len: int) -> int:
+    return num_kv_blocks(
+        kv_cache_gib=settings.kv_cache_gib,
+        block_bytes=runner.kv_block_bytes,
+        block_size=runner.block_size,
+        num_seats=sum(num_seats(settings).values()),
+        max_model_len=max_model_len,
+        free_bytes=available_bytes(),
+    )
+
+
+def _info(settings: Settings, runner: Runner, num_blocks: int, max_model_len: int, start_up: StartUp) -> EngineInfo:
+    """Runners of users may have no name, precision or threads to tell."""
+    return EngineInfo(
         model=settings.served_name,
         runner=str(getattr(runner, "name", type(runner).__name__)),
         precision=str(getattr(runner, "precision", "none")),
@@ -89,10 +97,9 @@ def build_core(
         num_blocks=num_blocks,
         kv_block_bytes=runner.kv_block_bytes,
         max_model_len=max_model_len,
-        seats=seats,
+        seats=num_seats(settings),
         start_up_s=start_up.parts_s,
     )
-    return core, info
 
 
 def build_runner(settings: Settings, checkpoint: Checkpoint) -> Runner:
