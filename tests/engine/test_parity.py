@@ -1,7 +1,7 @@
 """In f32 every lane gives the tokens of transformers' single greedy run: golden files, whole engine, real models.
 
-The golden files' maker (``tests/golden/make_golden.py``) keeps only prompts whose two likeliest tokens stay apart by far
-more than float noise at every step.
+The golden files' maker (``tests/golden/make_golden.py``) keeps only prompts whose two likeliest tokens stay apart by
+far more than float noise at every step.
 """
 
 import json

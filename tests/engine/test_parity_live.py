@@ -1,4 +1,4 @@
-"""Parity against transformers run here and now, on weights that no golden file knows.  Needs torch: ``make test-all``."""
+"""Parity against transformers run here and now, on weights that no golden file knows.  Needs torch."""
 
 import random
 
