@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import psutil
 import pytest
 
+import everystep
 from everystep.engine.client import EngineClient
 from everystep.engine.client.supervisor import Phase
 from everystep.errors import EngineFailed
@@ -106,7 +108,12 @@ def test_a_worker_whose_parent_was_killed_ends_by_itself(make_settings, tmp_path
         """)
     )
     done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, str(program)],
+        env={**os.environ, "PYTHONPATH": str(Path(everystep.__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
