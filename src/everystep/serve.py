@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75  # above the usual minute of clients and proxies, so that they close first
-LAST_BYTES_S = 1  # after the drain, streams that never end of themselves get this long
+LAST_WORDS_S = 0.5  # after the drain, answers get this long to reach their clients
+CLOSING_S = 2  # and then streams that never end of themselves (/steps/stream) this long to close
 GIB = 2**30
 
 
@@ -98,8 +99,7 @@ class Service:
                 await self._until_stopped(serving)
             finally:
                 await self._drain()
-                server.should_exit = True
-                await serving
+                await _end_http(server, serving)
         finally:
             await self._client.close()
 
@@ -149,6 +149,14 @@ class Service:
         os._exit(1)
 
 
+async def _end_http(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    """Let answers out, then close what is left.  Event streams listen for ``handle_exit`` to close properly."""
+    if server.server_state.tasks:
+        await asyncio.wait(server.server_state.tasks, timeout=LAST_WORDS_S)
+    server.handle_exit(signal.SIGTERM, None)
+    await serving
+
+
 def start_line(info: EngineInfo, address: str) -> str:
     """What serves, on one line."""
     seats = ", ".join(f"{policy} {num}" for policy, num in info.seats.items())
@@ -182,7 +190,7 @@ def http_server(app: Any, settings: Settings) -> uvicorn.Server:
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LAST_BYTES_S,
+        timeout_graceful_shutdown=CLOSING_S,
     )
     return Server(config)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import signal
@@ -66,6 +67,21 @@ def test_a_request_that_ends_within_the_drain_is_answered_whole(tmp_path: Path) 
         assert reply.result().status_code == 200
         status, _ = server.end()
     assert status == 0
+
+
+def test_a_live_stream_of_steps_doesnt_hold_up_the_end(tmp_path: Path) -> None:
+    with serving(tmp_path, "--drain-timeout", "600") as server, httpx.Client(timeout=DEADLINE_S) as watcher:
+        with watcher.stream("GET", f"{server.url}/steps/stream") as stream:
+            lines = stream.iter_lines()
+            server.client.post("/generate", json=BODY)
+            assert any(line.startswith("data: ") for line in lines)
+            server.process.terminate()
+            with contextlib.suppress(httpx.RemoteProtocolError):  # an endless stream may be cut
+                for _ in lines:
+                    pass
+        status, said = server.end()
+    assert status == 0
+    assert "Traceback" not in said
 
 
 def test_a_second_signal_exits_at_once_and_leaves_no_orphan(tmp_path: Path) -> None:
