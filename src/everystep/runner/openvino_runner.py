@@ -22,9 +22,9 @@ from everystep.runner.graphs import build_graph
 from everystep.runner.precision import Precision, resolve_precision
 from everystep.runner.sampling import Sampler
 from everystep.runner.static_decode import StaticDecode
-from everystep.runner.step_inputs import StepInputs, pack
+from everystep.runner.step_inputs import StepInputs, pack, pack_invariant, split
 from everystep.runner.threads import cpu_features, usable_cpus
-from everystep.types import StepPlan, StepResult
+from everystep.types import Row, StepPlan, StepResult
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +96,7 @@ class OpenVINORunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Compute the plan's rows: write their KV, draw a token for each row that samples."""
         sampling = [row for row in plan.rows if row.samples]
-        static = self._static
-        if static is not None and len(plan.rows) == 1 and plan.rows[0].num_new_tokens == 1:
-            logits = static.run(plan.rows[0])
-        else:
-            logits = self._infer(pack(plan.rows, self.block_size))
+        logits = self._logits(plan.rows)
         if not sampling:
             return StepResult({})
         sampled = self._sampler.sample(logits, sampling)
@@ -108,7 +104,22 @@ class OpenVINORunner:
 
     def logits(self, plan: StepPlan) -> npt.NDArray[np.float32]:
         """As :meth:`run`, without drawing: a copy of the logits ``[rows that sample, vocab]``.  For measurements."""
-        return self._infer(pack(plan.rows, self.block_size)).copy()
+        return self._logits(plan.rows).copy()
+
+    def _logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+        """Logits ``[rows that sample, vocab]``; no copy where one pass gives them, so they live until the next."""
+        invariance, static = self.plan_precision.invariance, self._static
+        if static is not None and len(rows) == 1 and rows[0].num_new_tokens == 1:
+            return static.run(rows[0])
+        if invariance is None:
+            return self._infer(pack(rows, self.block_size))
+        groups = list(split(rows, invariance.max_tokens))
+        parts = []
+        for group in groups:
+            num_sampling = sum(row.samples for row in group)
+            logits = self._infer(pack_invariant(group, self.block_size, invariance.min_tokens))[:num_sampling]
+            parts.append(logits if group is groups[-1] else logits.copy())
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _infer(self, inputs: StepInputs) -> npt.NDArray[np.float32]:
         self._inputs = inputs
