@@ -99,7 +99,7 @@ SMOLLM2_PROMPTS: tuple[tuple[str, int], ...] = (
     (RIVER, 160),
     (RIVER, 200),
     (RIVER, 256),
-    (RIVER, 300),
+    (RIVER, 290),
 )
 
 TOKENIZER_TEXTS: tuple[str, ...] = (

@@ -41,7 +41,7 @@ TINY_MIN_GAP = 1e-2
 MIN_DISTINCT = 8  # of the output's tokens, on average: a model that repeats one token tests nothing
 SMOLLM2_OUTPUT_LEN = 32
 SMOLLM2_MIN_GAP = 2e-3
-SMOLLM2_LOGITS_LENS = (1, 64, 300)
+SMOLLM2_LOGITS_LENS = (1, 64, 256)
 
 LLAMA_LIKE: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
