@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from everystep.sampling_params import SamplingParams
 
 
@@ -81,8 +83,7 @@ class Sequence:
         return self.finish_reason is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A sequence's share of one step: ``num_new_tokens`` tokens from position ``start`` on.
 
     ``start`` is the sequence's ``num_computed_tokens`` when the plan was made.  A held row (a finished
@@ -118,16 +119,14 @@ class StepPlan:
         return sum(row.num_new_tokens for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A token and the natural logarithm of its probability."""
 
     token_id: int
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The token drawn for one row; ``logprob`` and ``top`` only where the client asked."""
 
     token_id: int
@@ -148,8 +147,7 @@ class StepResult:
     step_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
+class TokenEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """News of one sequence: a token, its end, or both.  The last event of a sequence has ``finish_reason``."""
 
     sequence_id: str
