@@ -7,6 +7,7 @@ streams one array at a time; a mapped array costs memory only where it is read. 
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import os
 import shutil
@@ -22,7 +23,8 @@ from everystep.architecture import Checkpoint
 from everystep.runner.precision import Precision
 from everystep.runner.quantise import INT4_GROUP, to_bf16, to_f16, to_int4, to_int8
 
-LAYOUT_VERSION = 1
+logger = logging.getLogger(__name__)
+LAYOUT_VERSION = 2
 ALIGNMENT = 64
 EMBEDDINGS = ("embed_tokens.weight", "embed_positions.weight", "wte.weight", "wpe.weight")
 HEAD = "lm_head.weight"
@@ -31,11 +33,14 @@ Array = npt.NDArray[Any]
 
 
 class BuiltWeights:
-    """Arrays by ``name:part``, read-only, mapped."""
+    """Arrays by ``name:part``, read-only, mapped.  Raises :class:`ValueError` if the folder isn't whole."""
 
     def __init__(self, folder: Path) -> None:
-        self._entries: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text())
+        index = json.loads((folder / "index.json").read_text())
         with (folder / "arrays.bin").open("rb") as file:
+            if os.fstat(file.fileno()).st_size != index["num_bytes"]:
+                raise ValueError(f"{file.name} is not of the {index['num_bytes']} bytes that its index says")
+            self._entries: dict[str, dict[str, Any]] = index["arrays"]
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __contains__(self, key: str) -> bool:
@@ -56,8 +61,14 @@ def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path,
     """The model's arrays in the precision's format: from the cache, or converted into it."""
     key = f"{checkpoint.content_key[:32]}-{precision.weights}-{precision.embedding}-{library}-v{LAYOUT_VERSION}"
     folder = cache_dir / "built" / key
-    if not (folder / "index.json").is_file():
-        _convert(checkpoint, precision, folder)
+    try:
+        return BuiltWeights(folder)
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError, TypeError):  # a disk that was full, a copy that was cut
+        logger.warning("%s is damaged and is made anew", folder)
+        shutil.rmtree(folder)
+    _convert(checkpoint, precision, folder)
     return BuiltWeights(folder)
 
 
@@ -72,7 +83,8 @@ def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None
                 file.write(b"\0" * (-file.tell() % ALIGNMENT))
                 entries[key] = {"dtype": array.dtype.str, "shape": array.shape, "offset": file.tell()}
                 file.write(np.ascontiguousarray(array).data)
-        (beside / "index.json").write_text(json.dumps(entries))
+            index = {"num_bytes": file.tell(), "arrays": entries}
+        (beside / "index.json").write_text(json.dumps(index))
         os.rename(beside, folder)
     except OSError:
         if not (folder / "index.json").is_file():

@@ -39,14 +39,19 @@ def to_int8(weight: F32) -> Int8:
 
 
 def to_int4(weight: F32) -> Int4:
-    """Asymmetric, a scale and a floating-point zero for each group of 32 inputs."""
+    """Asymmetric, a scale and a floating-point zero for each group of 32 inputs.
+
+    The scale is at least 1/256 of the group's largest magnitude, so that the zero of a narrow group far from zero
+    still fits a half with its fraction, and is a normal half, so that it is never 0.
+    """
     num_out, num_in = weight.shape
     groups = weight.reshape(num_out, num_in // INT4_GROUP, INT4_GROUP)  # [out, groups, 32]
-    low = groups.min(axis=2, keepdims=True)
-    scales = (groups.max(axis=2, keepdims=True) - low) / np.float32(15)  # [out, groups, 1]
-    scales[scales == 0] = 1
-    values = np.clip(np.rint((groups - low) / scales), 0, 15).astype(np.uint8).reshape(-1)
-    return Int4(values[0::2] | (values[1::2] << 4), scales.astype(np.float16), (-low / scales).astype(np.float16))
+    low, high = groups.min(axis=2, keepdims=True), groups.max(axis=2, keepdims=True)  # [out, groups, 1]
+    least = np.maximum(np.maximum(-low, high) / np.float32(256), np.finfo(np.float16).smallest_normal)
+    scales = to_f16(np.maximum((high - low) / np.float32(15), least))
+    zeros = to_f16(-low / scales)
+    values = np.clip(np.rint(groups / scales + zeros), 0, 15).astype(np.uint8).reshape(-1)
+    return Int4(values[0::2] | (values[1::2] << 4), scales, zeros)
 
 
 def to_f16(weight: F32) -> npt.NDArray[np.float16]:
