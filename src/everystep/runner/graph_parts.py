@@ -64,8 +64,7 @@ class GraphParts:
         """Rows ``[T, hidden]`` of a table, f32 whatever the table's type."""
         kind = "f16" if f"{name}:f16" in self._weights else "f32"
         table = _constant(self._weights.get(f"{name}:{kind}")[first_row:])
-        rows = ops.gather(table, ids, int64(0))
-        return ops.convert(rows, ov.Type.f32) if kind == "f16" else rows
+        return ops.gather(ops.convert(table, ov.Type.f32) if kind == "f16" else table, ids, int64(0))
 
     def linear(self, x: Node, name: str, bias: str | None = None) -> Node:
         """``x @ W.T + b``: ``[T, in]`` → ``[T, out]``."""

@@ -104,5 +104,3 @@ def _activate(parts: GraphParts, x: Node) -> Node:
             return ops.gelu(x, "erf")
         case "gelu_tanh":
             return ops.gelu(x, "tanh")
-
-

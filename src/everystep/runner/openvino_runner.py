@@ -19,6 +19,7 @@ from everystep.architecture import Checkpoint
 from everystep.runner.built_weights import built_weights
 from everystep.runner.graph_parts import PINNED_VERSION, check_library
 from everystep.runner.graphs import build_graph
+from everystep.runner.kv_cache import KvCache
 from everystep.runner.precision import Precision, resolve_precision
 from everystep.runner.sampling import Sampler
 from everystep.runner.static_decode import StaticDecode
@@ -28,7 +29,6 @@ from everystep.types import Row, StepPlan, StepResult
 
 logger = logging.getLogger(__name__)
 
-NUMPY_TYPES = {"f32": np.float32, "bf16": np.uint16, "f16": np.uint16, "u8": np.uint8, "i8": np.int8}
 WARM_PREFILL_TOKENS = 16
 
 
@@ -63,34 +63,17 @@ class OpenVINORunner:
         self._weights.release_pages()
         self._request = self._compiled.create_infer_request()
         self._sampler = Sampler(self.vocab_size, self.num_threads)
-        self._cache: dict[str, tuple[ov.Tensor, npt.NDArray[Any]]] = {}  # the tensor doesn't own the array
+        self._cache = KvCache(self._compiled)
+        self.block_size, self.kv_block_bytes = self._cache.block_size, self._cache.block_bytes
         self._inputs: StepInputs | None = None  # kept alive through the pass that reads them
         self._static: StaticDecode | None = None
         self._static_maker: threading.Thread | None = None
-        self.block_size, self.kv_block_bytes = self._read_block_shape()
 
-    # --- the cache -------------------------------------------------------------------------------
     def allocate(self, num_blocks: int) -> None:
-        """Make the KV cache.  Pages are the kernel's zeros until touched, so a large cache costs what it holds."""
-        for port in self._cache_ports():
-            shape = [num_blocks, *(dim.get_length() for dim in list(port.partial_shape)[1:])]
-            array = np.zeros(shape, NUMPY_TYPES[port.element_type.to_string()])
-            tensor = ov.Tensor(array, shape, port.element_type)
-            self._cache[port.get_any_name()] = (tensor, array)
-            self._request.set_tensor(port.get_any_name(), tensor)
-
-    def _cache_ports(self) -> list[Any]:
-        return [port for port in self._compiled.inputs if "_cache." in port.get_any_name()]
-
-    def _read_block_shape(self) -> tuple[int, int]:
-        """Tokens and bytes of a block, as the compiled graph wants them."""
-        num_bytes, block_size = 0, 0
-        for port in self._cache_ports():
-            dims = [dim.get_length() for dim in list(port.partial_shape)[1:]]  # [heads, tokens, head_dim]
-            num_bytes += int(np.prod(dims)) * port.element_type.size
-            if port.get_any_name().startswith("value_cache"):
-                block_size = dims[1]
-        return block_size, num_bytes
+        """Make the KV cache."""
+        self._cache.allocate(num_blocks)
+        for name, tensor in self._cache.tensors.items():
+            self._request.set_tensor(name, tensor)
 
     # --- a step ----------------------------------------------------------------------------------
     def run(self, plan: StepPlan) -> StepResult:
@@ -137,6 +120,7 @@ class OpenVINORunner:
         """
         for lengths in ([1], [1] * min(4, max_rows), [1] * max_rows, [min(WARM_PREFILL_TOKENS, max_tokens)]):
             self._infer(_dry_inputs(lengths))
+        self._weights.release_pages()  # the compiler repacks some weights in the first pass only
         if self.plan_precision.has_static_decode:
             self._static_maker = threading.Thread(target=self._make_static, name="everystep-static", daemon=True)
             self._static_maker.start()
@@ -157,9 +141,8 @@ class OpenVINORunner:
         """Swapped in when whole; if it fails the dynamic graph serves on."""
         try:
             model = build_graph(self._architecture, self._weights)
-            tensors = {name: tensor for name, (tensor, _) in self._cache.items()}
             max_blocks = -(-self.max_context_len // self.block_size)
-            self._static = StaticDecode(model, self._compile, tensors, self.block_size, max_blocks)
+            self._static = StaticDecode(model, self._compile, self._cache.tensors, self.block_size, max_blocks)
             self._weights.release_pages()
         except Exception:
             logger.exception("the static decode graph can't be made; the dynamic one serves alone")
