@@ -31,6 +31,13 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitAll:
+    """A request's sequences in one message: they arrive together, so that one round may take them all."""
+
+    submits: tuple[Submit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """End a sequence for ``reason`` (stop string seen, client gone, deadline passed)."""
 

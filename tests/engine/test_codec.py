@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everystep.engine.codec import FrameReader, WorkerStream, encode
-from everystep.messages import Abort, EventsOnly, Shutdown, StepOutput, StepSummary, Submit
+from everystep.messages import Abort, EventsOnly, Shutdown, StepOutput, StepSummary, Submit, SubmitAll
 from everystep.sampling_params import SamplingParams
 from everystep.types import FinishReason, SampledToken, TokenEvent, TokenLogprob
 
@@ -16,7 +16,7 @@ SUMMARY = StepSummary(7, "static", 1.0, 1.5, 3, 1, 0, 9, 2, 0, 0, 5, 64)
 PARAMS = SamplingParams(max_tokens=3, temperature=0.5, stop=("a", "é"), logit_bias={5: -1.5, 7: 2.0}, logprobs=2)
 TOKEN = SampledToken(42, -0.25, (TokenLogprob(42, -0.25), TokenLogprob(7, -2.0)))
 MESSAGES = [
-    Submit("r-0", "r", "continuous", (1, 2, 3), PARAMS, 2**64 - 1, (0, 2), -3, 12.5),
+    SubmitAll((Submit("r-0", "r", "continuous", (1, 2, 3), PARAMS, 2**64 - 1, (0, 2), -3, 12.5),)),
     Abort("r-0", FinishReason.STOP),
     Shutdown(),
     StepOutput(SUMMARY, b"\x00record", None, ("r-0",), (), (TokenEvent("r-0", TOKEN, FinishReason.LENGTH),)),
@@ -36,9 +36,10 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages, c
 
 def test_a_decoded_submit_has_checked_parameters_of_the_right_type():
     (message,) = FrameReader().feed(encode(MESSAGES[0]))
-    assert isinstance(message.params, SamplingParams)
-    assert message.params.logit_bias == {5: -1.5, 7: 2.0}
-    assert message.params.stop == ("a", "é")
+    params = message.submits[0].params
+    assert isinstance(params, SamplingParams)
+    assert params.logit_bias == {5: -1.5, 7: 2.0}
+    assert params.stop == ("a", "é")
 
 
 def test_a_frame_that_cannot_be_ours_is_refused():

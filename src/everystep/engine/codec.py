@@ -19,18 +19,18 @@ from everystep.messages import (
     EventsOnly,
     Shutdown,
     StepOutput,
-    Submit,
+    SubmitAll,
     WorkerFailed,
 )
 
-ToWorker = Submit | Abort | Shutdown
+ToWorker = SubmitAll | Abort | Shutdown
 FromWorker = StepOutput | EventsOnly | EngineInfo | WorkerFailed
 
 HEADER = struct.Struct("!IB")  # payload bytes, tag
 MAX_FRAME_BYTES = 256 * 2**20
 RECEIVE_BYTES = 2**18
 
-_TYPES: tuple[type, ...] = (Submit, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, WorkerFailed)
+_TYPES: tuple[type, ...] = (SubmitAll, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, WorkerFailed)
 _TAGS = {kind: tag for tag, kind in enumerate(_TYPES)}
 _DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(kind) for kind in _TYPES]
 _ENCODER = msgspec.msgpack.Encoder()

@@ -17,7 +17,7 @@ from everystep.engine.bootstrap import StartUp, build_core
 from everystep.engine.codec import WorkerStream
 from everystep.engine.core import EngineCore
 from everystep.errors import EverystepError
-from everystep.messages import Abort, EventsOnly, Shutdown, Submit, WorkerFailed
+from everystep.messages import Abort, EventsOnly, Shutdown, SubmitAll, WorkerFailed
 from everystep.types import Runner
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,9 @@ class WorkerLoop:
         assert self._core is not None
         for message in self._stream.receive(timeout_s):
             match message:
-                case Submit():
-                    self._core.submit(message)
+                case SubmitAll():
+                    for submit in message.submits:
+                        self._core.submit(submit)
                 case Abort():
                     self._core.abort(message)
                 case Shutdown():

@@ -30,7 +30,16 @@ from everystep.errors import (
     QueueTimeout,
     RequestTimeout,
 )
-from everystep.messages import Abort, Delta, EngineInfo, EngineStatus, EventsOnly, GenerationRequest, StepOutput, Submit
+from everystep.messages import (
+    Abort,
+    Delta,
+    EngineInfo,
+    EngineStatus,
+    EventsOnly,
+    GenerationRequest,
+    StepOutput,
+    SubmitAll,
+)
 from everystep.observe.observer import Observer
 from everystep.text import Tokenizer
 from everystep.types import FinishReason, Runner, TokenEvent
@@ -195,17 +204,16 @@ class EngineClient:
         generation = Generation(request.request_id, choices, self._abort)
         for choice in choices:
             self._enter(choice, generation)
+        self._require_supervisor().send(SubmitAll(tuple(submits)))
         self._set_deadlines(generation, request)
         return generation
 
     def _enter(self, choice: Choice, generation: Generation) -> None:
-        submit: Submit = choice.submit
-        self._open[submit.sequence_id] = choice
-        self._owners[submit.sequence_id] = generation
+        self._open[choice.sequence_id] = choice
+        self._owners[choice.sequence_id] = generation
         self._all_ended.clear()
-        self._line.enter(submit.sequence_id, len(submit.prompt_ids))
-        self.observer.accepted(submit)
-        self._require_supervisor().send(submit)
+        self._line.enter(choice.sequence_id, len(choice.submit.prompt_ids))
+        self.observer.accepted(choice.submit)
 
     def _set_deadlines(self, generation: Generation, request: GenerationRequest) -> None:
         """Deadlines are kept on this side, so that they hold whatever the worker does."""
