@@ -93,6 +93,12 @@ class Server:
     runner: ScriptedRunner
     http: httpx.AsyncClient
 
+    async def run_steps(self, num_steps: int) -> None:
+        """Let a model that is held make this many steps, as soon as it has work for them."""
+        last = self.engine.observer.step_log.last_step
+        self.runner.allow(num_steps)
+        await self.engine.wait_for_step(last + num_steps - 1)
+
     async def post(self, path: str, **body: Any) -> httpx.Response:
         return await self.http.post(path, json=body)
 

@@ -51,7 +51,7 @@ async def test_both_names_of_the_limit_are_known(server: Server, limits: dict) -
 @pytest.mark.parametrize(
     "messages",
     [
-        [{"role": "user", "content": [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
         [{"role": "user", "content": "Hi", "name": "somebody"}],
         [{"role": "user", "content": "Hi", "refusal": None, "annotations": [], "tool_calls": None, "audio": None}],
     ],
@@ -59,6 +59,12 @@ async def test_both_names_of_the_limit_are_known(server: Server, limits: dict) -
 async def test_a_message_may_have_parts_and_empty_fields(server: Server, messages: list) -> None:
     server.runner.say(HI, "yes")
     reply = await server.post("/v1/chat/completions", model="tiny", messages=messages)
+    assert reply.json()["choices"][0]["message"]["content"] == "yes"
+
+
+async def test_parts_of_a_message_are_a_line_each(server: Server) -> None:
+    server.runner.say(HI.replace("Hi", "Hi\nthere"), "yes")
+    reply = await server.chat([{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}])
     assert reply.json()["choices"][0]["message"]["content"] == "yes"
 
 
@@ -163,9 +169,13 @@ async def test_what_is_not_done_is_refused_by_name(server: Server, body: dict, p
 @pytest.mark.parametrize(
     "neutral",
     [
-        {"response_format": {"type": "text"}}, {"tools": []}, {"tools": None}, {"tool_choice": "none"}, {"store": False},
-        {"modalities": ["text"]}, {"service_tier": "auto"}, {"user": "u", "metadata": {"a": "b"}}, {"logprobs": False},
+        {"response_format": {"type": "text"}},
+        {"tools": []},
+        {"tools": None, "tool_choice": "none"},
+        {"store": False, "modalities": ["text"], "service_tier": "auto"},
+        {"user": "u", "metadata": {"a": "b"}},
+        {"logprobs": False},
     ],
-)  # fmt: skip
+)
 async def test_a_value_that_asks_for_nothing_is_taken(server: Server, neutral: dict) -> None:
     assert (await server.chat("x", max_tokens=1, **neutral)).status_code == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api.harness import EOS_ID, TOKENIZER, VOCAB_SIZE, Server, chunks, ids_of
+from everystep.api.openai_bodies import CompletionBody
 
 
 async def test_a_reply_has_openais_shape(server: Server) -> None:
@@ -69,8 +70,7 @@ async def test_every_option_reaches_the_sequence(server: Server) -> None:
 
 
 async def test_null_is_as_good_as_absent(server: Server) -> None:
-    names = ["n", "stop", "seed", "temperature", "top_p", "max_tokens", "logit_bias", "stream", "stream_options", "user",
-             "top_k", "min_p", "ignore_eos", "priority", "policy", "logprobs", "echo", "suffix", "best_of"]  # fmt: skip
+    names = CompletionBody.model_fields.keys() - {"model", "prompt"}
     assert (await server.complete("x", **dict.fromkeys(names))).status_code == 200
 
 

@@ -7,15 +7,15 @@ never holds up the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from everystep.api.openai_bodies import Message
 from everystep.engine.client import EngineClient
 from everystep.errors import InvalidParameter, InvalidRequest, PromptTooLong
-from everystep.text import Tokenizer, truncate_prompt
-from everystep.text.chat import flatten_content
+from everystep.text import Tokenizer, flatten_content, truncate_prompt
 
 LONG_TEXT_CHARS = 4_000  # from here on, reading takes longer than handing over to a thread
 
@@ -55,9 +55,10 @@ async def read_prompts(engine: EngineClient, value: object, truncate_to: int | N
 async def read_chat(engine: EngineClient, messages: Sequence[Message], truncate_to: int | None) -> Prompt:
     """Messages through the model's template.  Always in a thread: the first call may compile it."""
     tokenizer, plain = engine.tokenizer, [_plain(message) for message in messages]
+    now = datetime.fromtimestamp(engine.unix_s())  # some templates write the date
 
     def read() -> Prompt:
-        return Prompt(_truncated(tokenizer.encode_chat(plain), truncate_to), text="")
+        return Prompt(_truncated(tokenizer.encode_chat(plain, now=now), truncate_to), text="")
 
     return await asyncio.to_thread(read)
 
@@ -110,7 +111,7 @@ def _plain(message: Message) -> dict[str, Any]:
     return {"role": role, "content": text, **named}
 
 
-async def _off_loop_if_long(num_chars: int, read: Any) -> list[Prompt]:
+async def _off_loop_if_long(num_chars: int, read: Callable[[], list[Prompt]]) -> list[Prompt]:
     if num_chars < LONG_TEXT_CHARS:
-        return list(read())
-    return list(await asyncio.to_thread(read))
+        return read()
+    return await asyncio.to_thread(read)
