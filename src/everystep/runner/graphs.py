@@ -10,7 +10,7 @@ from openvino import opset15 as ops
 
 from everystep.architecture import Architecture
 from everystep.runner.built_weights import HEAD, BuiltWeights
-from everystep.runner.graph_parts import GraphParts, Node, int64
+from everystep.runner.graph_parts import GraphParts, Node
 
 POSITION_OFFSET = 2  # OPT's table of positions begins with two rows that no token uses
 
@@ -57,8 +57,8 @@ def _llama_attention(parts: GraphParts, layer: int, prefix: str, h: Node, rotary
 def _head_norm(parts: GraphParts, x: Node, num_heads: int, name: str) -> Node:
     """Each head's own norm: ``[T, heads * head_dim]`` both ways."""
     dim = parts.architecture.head_dim
-    heads = ops.reshape(x, int64(-1, num_heads, dim), False)
-    return ops.reshape(parts.rms_norm(heads, name), int64(-1, num_heads * dim), False)
+    heads = ops.reshape(x, parts.int64(-1, num_heads, dim), False)
+    return ops.reshape(parts.rms_norm(heads, name), parts.int64(-1, num_heads * dim), False)
 
 
 def _opt(parts: GraphParts) -> ov.Model:
@@ -82,7 +82,7 @@ def _gpt2(parts: GraphParts) -> ov.Model:
     for layer in range(parts.architecture.num_layers):
         prefix = f"{top}h.{layer}."
         fused = _biased(parts, parts.layer_norm(x, f"{prefix}ln_1"), f"{prefix}attn.c_attn")
-        thirds = ops.variadic_split(fused, int64(1), int64(hidden, hidden, hidden))
+        thirds = ops.variadic_split(fused, parts.int64(1), parts.int64(hidden, hidden, hidden))
         out = parts.attention(layer, *(thirds.output(i) for i in range(3)))
         x = ops.add(x, _biased(parts, out, f"{prefix}attn.c_proj"))
         h = _activate(parts, _biased(parts, parts.layer_norm(x, f"{prefix}ln_2"), f"{prefix}mlp.c_fc"))
