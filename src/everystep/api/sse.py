@@ -7,8 +7,8 @@ is aborted, whenever that is).  The wire is sse-starlette's: pings that proxies 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Any, Protocol
 
 from fastapi.requests import Request
 from sse_starlette import EventSourceResponse
@@ -53,6 +53,10 @@ class EventStream(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._generation:  # a client may leave before the first event is asked for
             await super().__call__(scope, receive, send)
+
+    async def _send_with_timeout(self, send: Send, message: MutableMapping[str, Any]) -> None:
+        """The library's own opens a cancel scope for each event, also where no time limit is set: most of its cost."""
+        await send(message)
 
     async def _events(self) -> AsyncIterator[bytes]:
         try:
