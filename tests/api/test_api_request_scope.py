@@ -68,7 +68,9 @@ async def test_a_fault_of_ours_in_a_stream_is_an_error_event(
     server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everystep.api.native.TokenEvents.of", lambda self, delta: 1 / 0)
-    reply = await server.post("/generate_stream", prompt="x")
+    server.runner.hold()
+    server.runner.allow(1)
+    reply = await server.post("/generate_stream", prompt="x", ignore_eos=True)
     assert reply.text.startswith("event: error\ndata: ")
     assert "division" not in reply.text
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
