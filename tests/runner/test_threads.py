@@ -38,7 +38,7 @@ def test_without_any_cgroup_file_affinity_counts(tmp_path: Path) -> None:
     ],
 )
 def test_a_quota_of_version_2_limits_from_the_own_group(tmp_path: Path, cpu_max: str, expected: int) -> None:
-    tree(tmp_path, {"proc/self/cgroup": "0::/srv/cgroup\n", "cgroup/srv/cgroup.max": f"{cpu_max}\n"})
+    tree(tmp_path, {"proc/self/cgroup": "0::/srv/pod\n", "cgroup/srv/pod/cpu.max": f"{cpu_max}\n"})
     assert cpus(tmp_path) == expected
 
 
