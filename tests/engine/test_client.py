@@ -177,3 +177,27 @@ async def test_choices_without_a_seed_get_seeds_of_their_own_and_a_seed_is_kept(
     assert fixed.choices[1].submit.seed != 7
     for generation in (free, fixed):
         await collect(generation)
+
+
+async def test_a_worker_that_talks_nonsense_is_replaced_and_nobody_is_left_hanging(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner)
+    generation = client.submit(make_request())
+    client._supervisor._handle._theirs.send(b"\xff" * 64)
+    _, ends = await asyncio.wait_for(collect(generation), 30)
+    assert ends["r-0"].finish_reason is FinishReason.FAILED
+    runner.open()
+    async with asyncio.timeout(30):
+        while not client.status.is_ready:
+            await asyncio.sleep(0.01)
+    async with client.submit(make_request(request_id="after")) as after:
+        _, ends = await collect(after)
+    assert ends["after-0"].finish_reason is FinishReason.LENGTH
+
+
+async def test_a_request_that_ended_leaves_no_timer_behind(start, make_request):
+    client = await start(queue_timeout=600.0, request_timeout=600.0)
+    async with client.submit(make_request()) as generation:
+        await collect(generation)
+    assert len(generation._deadlines) == 2
+    assert all(timer.cancelled() for timer in generation._deadlines)

@@ -17,7 +17,7 @@ from everystep.config import Settings
 from everystep.engine.bootstrap import cache_dir, refuse_unbuilt_options, resolve_max_model_len
 from everystep.engine.choice import Choice, fan_out
 from everystep.engine.client.generation import Generation
-from everystep.engine.client.supervisor import Phase, Supervisor
+from everystep.engine.client.supervisor import Supervisor
 from everystep.engine.codec import FromWorker
 from everystep.engine.door import Line, check_request
 from everystep.engine.handle import Spawn, WorkerProcess, WorkerThread
@@ -153,21 +153,7 @@ class EngineClient:
         """Live: some worker is, or will be, there.  Ready: a request sent now would be served."""
         if self._supervisor is None:
             return EngineStatus(is_live=True, is_ready=False, reason="the server is starting")
-        info, phase = self._supervisor.info, self._supervisor.phase
-        if self._supervisor.is_stalled():
-            words = f"no step for {self._supervisor.beat_age_s():.0f} s"
-            return EngineStatus(is_live=False, is_ready=False, reason=words, info=info)
-        if self._is_draining:
-            return EngineStatus(is_live=True, is_ready=False, reason="the server is shutting down", info=info)
-        reasons = {
-            Phase.STARTING: "the worker is starting",
-            Phase.RESTARTING: f"the worker is restarting: {self._supervisor.last_words}",
-            Phase.FAILED: f"the worker can't run: {self._supervisor.last_words}",
-            Phase.STOPPED: "the server is stopped",
-        }
-        is_ready = phase is Phase.READY and self._tokenizer is not None
-        reason = "" if is_ready else reasons.get(phase, "the tokenizer is loading")
-        return EngineStatus(is_live=phase is not Phase.FAILED, is_ready=is_ready, reason=reason, info=info)
+        return self._supervisor.status(is_draining=self._is_draining, has_tokenizer=self._tokenizer is not None)
 
     def submit(self, request: GenerationRequest) -> Generation:
         """Take a request in, whole or not at all.  Raises the typed error of whatever speaks against it."""
@@ -217,15 +203,16 @@ class EngineClient:
 
     def _set_deadlines(self, generation: Generation, request: GenerationRequest) -> None:
         """Deadlines are kept on this side, so that they hold whatever the worker does."""
-        loop = asyncio.get_running_loop()
+        call_later, timers = asyncio.get_running_loop().call_later, []
         queue_s = self.settings.queue_timeout
         total_s = request.timeout_s if request.timeout_s is not None else self.settings.request_timeout
         if queue_s is not None:
-            words = f"waited {queue_s:g} s for a seat (--queue-timeout)"
-            loop.call_later(queue_s, self._expire, generation, True, QueueTimeout(words))
+            late: EverystepError = QueueTimeout(f"waited {queue_s:g} s for a seat (--queue-timeout)")
+            timers.append(call_later(queue_s, self._expire, generation, True, late))
         if total_s is not None:
-            words = f"took longer than {total_s:g} s (--request-timeout)"
-            loop.call_later(total_s, self._expire, generation, False, RequestTimeout(words))
+            late = RequestTimeout(f"took longer than {total_s:g} s (--request-timeout)")
+            timers.append(call_later(total_s, self._expire, generation, False, late))
+        generation.keep_deadlines(*timers)
 
     def _expire(self, generation: Generation, only_waiting: bool, error: EverystepError) -> None:
         late = [choice for choice in generation.choices if not (only_waiting and choice.is_started)]

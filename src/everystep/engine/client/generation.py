@@ -23,7 +23,9 @@ class Generation:
         self.choices = tuple(choices)
         self._abort = abort
         self._deltas: deque[Delta] = deque()
-        self._num_open = len(choices)
+        self._num_open = len(choices)  # whose last delta hasn't been taken
+        self._num_running = len(choices)  # whose last delta hasn't come
+        self._deadlines: tuple[asyncio.TimerHandle, ...] = ()
         self._news = asyncio.Event()
 
     @property
@@ -39,6 +41,18 @@ class Generation:
         """For the engine client alone."""
         self._deltas.append(delta)
         self._news.set()
+        if delta.finish_reason is not None:
+            self._num_running -= 1
+            if self._num_running == 0:
+                self._cancel_deadlines()
+
+    def keep_deadlines(self, *timers: asyncio.TimerHandle) -> None:
+        """For the engine client alone: timers that the end of the last choice takes back."""
+        self._deadlines = timers
+
+    def _cancel_deadlines(self) -> None:
+        for timer in self._deadlines:
+            timer.cancel()
 
     async def __aenter__(self) -> Generation:
         return self

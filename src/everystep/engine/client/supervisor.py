@@ -14,7 +14,7 @@ from enum import StrEnum
 from everystep.config import Settings
 from everystep.engine.codec import FrameReader, FromWorker, ToWorker, encode
 from everystep.engine.handle import Spawn, WorkerHandle, worker_args
-from everystep.messages import EngineInfo, Shutdown, WorkerFailed
+from everystep.messages import EngineInfo, EngineStatus, Shutdown, WorkerFailed
 
 logger = logging.getLogger(__name__)
 
@@ -103,13 +103,33 @@ class Supervisor:
     def is_stalled(self) -> bool:
         return self.beat_age_s() > self._settings.stall_timeout
 
+    def status(self, *, is_draining: bool, has_tokenizer: bool) -> EngineStatus:
+        """Live: a worker is there or will be.  Ready: it would serve a request sent now."""
+        if self.is_stalled():
+            words = f"no step for {self.beat_age_s():.0f} s"
+            return EngineStatus(is_live=False, is_ready=False, reason=words, info=self.info)
+        is_ready = self.phase is Phase.READY and has_tokenizer and not is_draining
+        reason = "" if is_ready else self._why_not_ready(is_draining)
+        return EngineStatus(is_live=self.phase is not Phase.FAILED, is_ready=is_ready, reason=reason, info=self.info)
+
+    def _why_not_ready(self, is_draining: bool) -> str:
+        if is_draining:
+            return "the server is shutting down"
+        return {
+            Phase.STARTING: "the worker is starting",
+            Phase.READY: "the tokenizer is loading",
+            Phase.RESTARTING: f"the worker is restarting: {self.last_words}",
+            Phase.FAILED: f"the worker can't run: {self.last_words}",
+            Phase.STOPPED: "the server is stopped",
+        }[self.phase]
+
     def _now_s(self) -> float:
         return time.monotonic() - self._epoch_s
 
     async def _keep_running(self) -> None:
         num_failures = 0
         while True:
-            words = await self._run_one()
+            words = await self._run_one_guarded()
             served_s = self._now_s() - self._ready_since_s if self._ready_since_s is not None else None
             if self._is_stopping:
                 return
@@ -128,6 +148,14 @@ class Supervisor:
         self._on_death(words)
         if give_up:
             self.settled.set()
+
+    async def _run_one_guarded(self) -> str:
+        """As :meth:`_run_one`; an error on this side ends the worker as its own death would: nobody is left hanging."""
+        try:
+            return await self._run_one()
+        except Exception as error:
+            logger.exception("the worker's supervisor failed")
+            return f"{type(error).__name__}: {error}"
 
     async def _run_one(self) -> str:
         """Start a worker and pass on what it says; its last words when it ends."""
