@@ -3,8 +3,8 @@
     python benchmarks/quality.py [--model smollm2-135m] [--precisions f32,bf16,int8,int8!,int4] [--json FILE]
 
 ``int8!`` is ``--precision int8 --deterministic``.  Quality is measured against f32 on a fixed text: perplexity, the
-mean Kullback-Leibler divergence of the next token's distribution, and how often the likeliest token is the same.
-Talks to the runner directly: no engine, no scheduler.  Speeds drift with whatever else the machine does; only figures
+mean Kullback-Leibler divergence of the next token's distribution, and how often the likeliest token is the same.  It
+talks to the runner directly: no engine, no scheduler.  Speeds drift with whatever else the machine does; only figures
 of one run compare.
 """
 

@@ -93,6 +93,43 @@ def test_the_rows_of_a_step_come_back_by_sequence_id(exact: OpenVINORunner) -> N
     }
 
 
+# --- the static graph for a lone decoding row ------------------------------------------------------
+def test_the_static_graph_agrees_with_the_dynamic_one_and_spares_the_cache_in_use(cache_dir: Path) -> None:
+    """It is made while requests run: what they have in the cache must still be there, in every block."""
+    prompt = prompts_of((70,))[0]
+    dynamic, static = (tiny_runner("llama", cache_dir, precision="int8") for _ in range(2))
+    expected = Desk(dynamic).logits(prompt, 69)
+    static.warm_up(4, 16)
+    desk = Desk(static)
+    sequence = desk.sequence(prompt)
+    sequence.block_ids = [0, 1, 2]
+    desk.step((sequence, 69))
+    static.wait_for_static_decode()
+    assert static._static is not None
+    logits = static.logits(desk.plan([(sequence, 1)]))
+    np.testing.assert_allclose(logits[0], expected, atol=0.05 * np.abs(expected).max(), rtol=0)
+    assert logits[0].argmax() == expected.argmax()
+    for runner in (dynamic, static):
+        runner.close()
+
+
+def test_the_static_graph_takes_a_context_up_to_the_model_s_last_token(cache_dir: Path) -> None:
+    dynamic, static = (tiny_runner("llama", cache_dir, precision="int8") for _ in range(2))
+    static.warm_up(4, 16)
+    static.wait_for_static_decode()
+    prompt = prompts_of((512,))[0]
+    expected, logits = (Desk(runner).logits(prompt, 511)[:] for runner in (dynamic, static))
+    assert np.corrcoef(expected, logits)[0, 1] > 0.999
+    for runner in (dynamic, static):
+        runner.close()
+
+
+def test_an_invariant_precision_has_no_second_graph(invariant: OpenVINORunner) -> None:
+    invariant.warm_up(4, 16)
+    invariant.wait_for_static_decode()
+    assert invariant._static is None
+
+
 # --- failure -------------------------------------------------------------------------------------
 def test_a_row_whose_logits_are_not_finite_fails_alone(cache_dir: Path) -> None:
     runner = runner_of_changed_weights("llama", cache_dir, "f32", poison)

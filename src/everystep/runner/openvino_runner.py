@@ -29,6 +29,7 @@ from everystep.types import Row, StepPlan, StepResult
 
 logger = logging.getLogger(__name__)
 
+WARM_ROWS = 4
 WARM_PREFILL_TOKENS = 16
 
 
@@ -114,11 +115,12 @@ class OpenVINORunner:
 
     # --- warm and cold ---------------------------------------------------------------------------
     def warm_up(self, max_rows: int, max_tokens: int) -> None:
-        """Run one row, a small batch, a full batch and a prompt, so that no client pays for a first time.
+        """Run one row, a small batch and a short prompt, so that no client pays for a first time.
 
-        The static graph for a lone decoding row compiles beside the first requests, not before them.
+        A wide batch isn't run: its first pass takes no longer than the next.  The static graph for a lone decoding row
+        compiles beside the first requests, not before them.
         """
-        for lengths in ([1], [1] * min(4, max_rows), [1] * max_rows, [min(WARM_PREFILL_TOKENS, max_tokens)]):
+        for lengths in ([1], [1] * min(WARM_ROWS, max_rows), [min(WARM_PREFILL_TOKENS, max_tokens)]):
             self._infer(_dry_inputs(lengths))
         self._weights.release_pages()  # the compiler repacks some weights in the first pass only
         if self.plan_precision.has_static_decode:

@@ -56,7 +56,7 @@ def _f32_arithmetic(
         arithmetic="f32",
         dynamic_group=0,
         kv_cache="f32",
-        has_static_decode=False,
+        has_static_decode=invariance is None,
         invariance=invariance,
     )
 
@@ -97,5 +97,5 @@ def resolve_precision(name: str, *, deterministic: bool, cpu: Set[str]) -> Preci
     precision = table[name]
     if deterministic and precision.invariance is None:
         # products of dequantised weights with a single token take a way of their own
-        return replace(precision, invariance=Invariance(min_tokens=2))
+        return replace(precision, invariance=Invariance(min_tokens=2), has_static_decode=False)
     return precision

@@ -31,8 +31,6 @@ class StaticDecode:
         shapes |= {name: [2] for name in ("subsequence_begins", "block_indices_begins")}
         model.reshape({**shapes, "block_indices": [max_blocks]})
         self._request = compile_model(model).create_infer_request()
-        for name, tensor in cache.items():
-            self._request.set_tensor(name, tensor)
         self._ids = self._bind("input_ids", np.zeros(1, np.int64))
         self._position = self._bind("position_ids", np.zeros(1, np.int64))
         self._past = self._bind("past_lens", np.zeros(1, np.int32))
@@ -43,6 +41,9 @@ class StaticDecode:
             self._bind("subsequence_begins", np.array([0, 1], np.int32)),
             self._bind("sample_idx", np.zeros(1, np.int64)),
         )
+        self._warm_up(cache)
+        for name, tensor in cache.items():
+            self._request.set_tensor(name, tensor)
 
     def run(self, row: Row) -> npt.NDArray[np.float32]:
         num_blocks = -(-row.end // self._block_size)
@@ -54,6 +55,13 @@ class StaticDecode:
         self._request.infer()
         logits: npt.NDArray[np.float32] = self._request.get_output_tensor(0).data
         return logits
+
+    def _warm_up(self, cache: Mapping[str, ov.Tensor]) -> None:
+        """The first pass repacks weights.  It writes into a block of its own, since the cache is in use by now."""
+        for name, tensor in cache.items():
+            self._request.set_tensor(name, ov.Tensor(tensor.element_type, [1, *list(tensor.shape)[1:]]))
+        self._block_begins[1] = self._context[...] = 1
+        self._request.infer()
 
     def _bind(self, name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         self._request.set_tensor(name, ov.Tensor(array, shared_memory=True))
