@@ -106,6 +106,16 @@ def test_another_format_library_or_model_is_built_anew(tmp_path: Path, change: d
     assert weights.num_loads == 3
 
 
+def test_what_an_older_library_built_makes_room_and_stays_readable_where_it_is_in_use(tmp_path: Path) -> None:
+    weights = CountingWeights()
+    old = build(weights, tmp_path, library="v1")
+    build(weights, tmp_path, "int8", library="v1")
+    build(weights, tmp_path, library="v2")
+    names = sorted(path.name.split("-", 1)[1] for path in (tmp_path / "built").iterdir())
+    assert [name.rsplit("-", 1)[0] for name in names] == ["f32-f32-v2", "int8-f16-v1"]
+    assert np.array_equal(old.get(f"{LINEAR}:f32"), weights.arrays[LINEAR])
+
+
 def test_a_conversion_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         build(CountingWeights(fail_at=LINEAR), tmp_path)

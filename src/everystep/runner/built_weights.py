@@ -59,8 +59,8 @@ class BuiltWeights:
 
 def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path, library: str) -> BuiltWeights:
     """The model's arrays in the precision's format: from the cache, or converted into it."""
-    key = f"{checkpoint.content_key[:32]}-{precision.weights}-{precision.embedding}-{library}-v{LAYOUT_VERSION}"
-    folder = cache_dir / "built" / key
+    stem = f"{checkpoint.content_key[:32]}-{precision.weights}-{precision.embedding}-"
+    folder = cache_dir / "built" / f"{stem}{library}-v{LAYOUT_VERSION}"
     try:
         return BuiltWeights(folder)
     except FileNotFoundError:
@@ -69,7 +69,11 @@ def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path,
         logger.warning("%s is damaged and is made anew", folder)
         shutil.rmtree(folder)
     _convert(checkpoint, precision, folder)
-    return BuiltWeights(folder)
+    built = BuiltWeights(folder)
+    for outdated in folder.parent.glob(f"{stem}*"):
+        if outdated != folder:  # a process that still has it mapped keeps its pages
+            shutil.rmtree(outdated, ignore_errors=True)
+    return built
 
 
 def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None:
