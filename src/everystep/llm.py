@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any
 
 from everystep.checkpoint import open_checkpoint
-from everystep.config import Settings
 from everystep.engine.bootstrap import build_core, cache_dir
 from everystep.engine.choice import Choice, fan_out
 from everystep.engine.door import check_request
-from everystep.errors import ConfigError, EverystepError, InvalidRequest
+from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest
 from everystep.messages import Abort, Delta, GenerationRequest
 from everystep.observe.observer import Observer
 from everystep.sampling_params import SamplingParams
+from everystep.settings_sources import load_settings
 from everystep.text import Tokenizer
 from everystep.types import FinishReason, Runner, SampledToken, TokenEvent
 
@@ -75,7 +75,7 @@ class LLM:
 
     Takes every setting of ``everystep serve`` by name: ``LLM("smollm2-135m", precision="f32", prefix_cache=False)``;
     ``policy`` is the lane to use (``continuous``).  ``make_runner`` puts a runner of the caller's in place.  Not
-    thread-safe.  Raises :class:`ConfigError` for settings, :class:`ModelError` for models.
+    thread-safe.  Raises :class:`everystep.errors.ConfigError` for settings, :class:`ModelError` for models.
     """
 
     def __init__(
@@ -88,10 +88,8 @@ class LLM:
     ) -> None:
         if policy is not None:
             settings["default_policy"] = policy
-        try:
-            self.settings = Settings(model=model, **settings)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        self.settings = load_settings({"model": model, **settings})
+        self._is_closed = False
         self._epoch_s = time.monotonic()
         checkpoint = open_checkpoint(model, cache_dir(self.settings))
         self.tokenizer = Tokenizer(checkpoint.tokenizer)
@@ -112,6 +110,8 @@ class LLM:
 
         Raises the typed error of whatever makes a prompt unservable, before anything runs.
         """
+        if self._is_closed:
+            raise EngineUnavailable("this LLM is closed; make another")
         texts = _as_list(prompts)
         request = GenerationRequest(
             request_id=f"llm-{uuid.uuid4().hex[:12]}",
@@ -130,8 +130,10 @@ class LLM:
         return _completions(texts, request, choices, parts)
 
     def close(self) -> None:
-        """Free the model."""
-        self.core.runner.close()
+        """Free the model.  Afterwards ``generate`` raises :class:`EngineUnavailable`."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.core.runner.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -147,11 +149,16 @@ class LLM:
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt, str):
             return tuple(self.tokenizer.encode_prompt(prompt))
-        ids = tuple(int(token_id) for token_id in prompt)
-        for token_id in ids:
-            if not 0 <= token_id < self.tokenizer.vocab_size:
-                raise InvalidRequest(f"token id {token_id} is outside the vocabulary of {self.tokenizer.vocab_size}")
-        return ids
+        if not isinstance(prompt, Sequence):
+            raise InvalidRequest(f"a prompt is a text or a sequence of token ids, not {prompt!r:.40}")
+        return tuple(self._checked_id(token_id) for token_id in prompt)
+
+    def _checked_id(self, token_id: object) -> int:
+        """Neither True nor 1.0 nor "1" is a token id, though each could be made one."""
+        vocab_size = self.tokenizer.vocab_size
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise InvalidRequest(f"{token_id!r:.40} is no token id; they are integers from 0 to {vocab_size - 1}")
+        return token_id
 
     def _submit(self, request: GenerationRequest) -> list[Choice]:
         submits = fan_out(

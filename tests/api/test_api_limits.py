@@ -116,3 +116,12 @@ def test_an_errors_reply_has_three_fields_and_for_openai_four(error: Exception, 
     assert native.status_code == status
     assert list(json.loads(native.body)["error"]) == ["type", "message", "param"]
     assert list(json.loads(error_reply(error, "/v1/completions").body)["error"]) == ["type", "message", "param", "code"]
+
+
+async def test_a_text_that_no_reading_fits_into_the_context_is_refused_unread() -> None:
+    async with serving() as server:
+        longest = server.engine.max_model_len * server.engine.tokenizer.max_token_bytes
+        reply = await server.post("/tokenize", prompt="a " * longest)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["type"] == "prompt_too_long"
+        assert f"hold at most {longest}" in reply.json()["error"]["message"]

@@ -34,7 +34,7 @@ async def read_texts(engine: EngineClient, texts: Sequence[str], truncate_to: in
     tokenizer = engine.tokenizer
 
     def read() -> list[Prompt]:
-        return [_read_text(tokenizer, text, truncate_to) for text in texts]
+        return [_read_text(engine, tokenizer, text, truncate_to) for text in texts]
 
     return await _off_loop_if_long(sum(map(len, texts)), read)
 
@@ -72,10 +72,22 @@ def check_ids(ids: Sequence[object], vocab_size: int, param: str) -> None:
             )
 
 
-def _read_text(tokenizer: Tokenizer, text: str, truncate_to: int | None) -> Prompt:
+def _read_text(engine: EngineClient, tokenizer: Tokenizer, text: str, truncate_to: int | None) -> Prompt:
+    if truncate_to is None and len(text) > LONG_TEXT_CHARS:
+        _check_chars(text, engine.max_model_len, tokenizer.max_token_bytes)
     ids = tokenizer.encode_prompt(text)
     kept = _truncated(ids, truncate_to)
     return Prompt(kept, text if len(kept) == len(ids) else tokenizer.decode(kept, skip_special=False))
+
+
+def _check_chars(text: str, max_model_len: int, max_token_bytes: int) -> None:
+    """Refuse unread what no way of reading fits into the context: reading costs time and 200 bytes a character."""
+    limit = max_model_len * max_token_bytes
+    if len(text) > limit:
+        raise PromptTooLong(
+            f"the prompt has {len(text)} characters; {max_model_len} tokens of context hold at most {limit}",
+            param="prompt",
+        )
 
 
 def _read_ids(engine: EngineClient, ids: list[Any], truncate_to: int | None) -> Prompt:

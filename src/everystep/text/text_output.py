@@ -12,6 +12,8 @@ from everystep.text.detokenizer import Detokenizer
 from everystep.text.stop_strings import StopStrings, TextDelta
 from everystep.text.tokenizer import Tokenizer
 
+REPLACEMENT = "\ufffd"
+
 
 class TextOutput:
     """Push each token, then ``finish``.  After a stop string nothing more comes."""
@@ -30,6 +32,10 @@ class TextOutput:
         return self._stops.push(self._detokenizer.push(token_id), is_armed=self._num_tokens >= self._min_tokens)
 
     def finish(self) -> TextDelta:
-        """What was held back: an incomplete character, or the begin of a stop string that never came."""
-        last = self._stops.push(self._detokenizer.flush(), is_armed=self._num_tokens >= self._min_tokens)
+        """What was held back: the begin of a stop string that never came.
+
+        A character that the end cut in two isn't text yet, so it is left out, not shown as U+FFFD.
+        """
+        whole = self._detokenizer.flush().rstrip(REPLACEMENT)
+        last = self._stops.push(whole, is_armed=self._num_tokens >= self._min_tokens)
         return TextDelta(last.text + self._stops.flush(), last.stop)

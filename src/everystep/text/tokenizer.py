@@ -115,6 +115,11 @@ class Tokenizer:
 
     # --- inside ----------------------------------------------------------------------------------
     @functools.cached_property
+    def max_token_bytes(self) -> int:
+        """Of the longest token: no text has fewer tokens than its bytes divided by this."""
+        return max(len(self.token_bytes(token_id)) for token_id in range(self.vocab_size))
+
+    @functools.cached_property
     def _controls(self) -> ControlTokens:
         added = self._backends.added
         return ControlTokens({i: added[i] for i in self._backends.control_ids})

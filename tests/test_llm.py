@@ -1,0 +1,69 @@
+"""The offline LLM on the fake runner: order, choices, seeds, errors in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from everystep import LLM, SamplingParams
+from everystep.errors import ConfigError, EngineUnavailable, InvalidRequest, PromptTooLong
+from everystep.runner.fake import FakeRunner, generate
+
+TINY_MODEL = Path(__file__).parent / "golden" / "tiny" / "llama"
+VOCAB = 384
+
+
+@pytest.fixture
+def llm(tmp_path):
+    settings = {"cache_dir": tmp_path, "kv_cache_gib": 0.001}
+    with LLM(str(TINY_MODEL), make_runner=lambda: FakeRunner(vocab_size=VOCAB), **settings) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("policy", ["static", "per_token", "continuous"])
+def test_answers_come_in_the_order_of_the_prompts_from_every_lane_and_every_call(llm, policy):
+    prompts = [[i, i + 1] for i in range(3, 12)]
+    for _ in range(2):
+        outs = llm.generate(prompts, SamplingParams(max_tokens=6, ignore_eos=True), policy=policy)
+        assert [list(out.token_ids) for out in outs] == [generate(prompt, 6, VOCAB) for prompt in prompts]
+        assert {out.finish_reason for out in outs} == {"length"}
+
+
+def test_a_prompt_may_be_text_one_list_of_ids_or_several_prompts(llm):
+    params = SamplingParams(max_tokens=2, ignore_eos=True)
+    (text,) = llm.generate("Hello", params)
+    (ids,) = llm.generate(list(text.prompt_token_ids), params)
+    assert text.token_ids == ids.token_ids
+    assert text.prompt == "Hello"
+    assert llm.generate([], params) == []
+
+
+def test_each_choice_of_a_prompt_is_there(llm):
+    (out,) = llm.generate([[5, 6]], SamplingParams(max_tokens=3, n=3, ignore_eos=True))
+    assert len(out.choices) == 3
+    assert out.token_ids == out.choices[0].token_ids
+
+
+@pytest.mark.parametrize("prompt", [[5, "6"], [5, 1.0], [5, True], [5, VOCAB], [5, -1], None])
+def test_what_is_no_prompt_is_refused_by_what_is_wrong_with_it(llm, prompt):
+    with pytest.raises(InvalidRequest):
+        llm.generate([prompt])
+
+
+def test_a_prompt_that_can_never_fit_is_refused_before_anything_runs(llm):
+    with pytest.raises(PromptTooLong, match="max_tokens=1000 but the prompt leaves room"):
+        llm.generate([[1, 2]], SamplingParams(max_tokens=1000))
+
+
+def test_a_closed_llm_says_so_instead_of_touching_freed_memory(llm):
+    llm.close()
+    with pytest.raises(EngineUnavailable, match="closed"):
+        llm.generate([[1, 2]])
+    llm.close()
+
+
+@pytest.mark.parametrize("wrong", [{"foo": 1}, {"policy": "x"}, {"precision": "x"}, {"max_num_seqs": 0}])
+def test_wrong_settings_are_one_line(wrong, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        LLM(str(TINY_MODEL), cache_dir=tmp_path, **wrong)
+    assert "\n" not in caught.value.message
+    assert "http" not in caught.value.message
