@@ -54,8 +54,9 @@ def resident_mb(pid: int) -> dict[str, float]:
 
 
 def children(pid: int) -> list[int]:
-    """The worker, and multiprocessing's tracker."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The worker, and multiprocessing's tracker; each stands with the thread that started it."""
+    lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for words in lists for child in words.split()]
 
 
 def measure(flags: list[str]) -> dict[str, Any]:
