@@ -30,6 +30,7 @@ from everystep.types import Row, StepPlan, StepResult
 logger = logging.getLogger(__name__)
 
 WARM_ROWS = 4
+RUNS_BEFORE_STATIC = 8  # the first tokens of a server's life come before its static graph
 WARM_PREFILL_TOKENS = 16
 
 
@@ -69,6 +70,7 @@ class OpenVINORunner:
         self._inputs: StepInputs | None = None  # kept alive through the pass that reads them
         self._static: StaticDecode | None = None
         self._static_maker: threading.Thread | None = None
+        self._num_runs = 0
 
     def allocate(self, num_blocks: int) -> None:
         """Make the KV cache."""
@@ -84,6 +86,9 @@ class OpenVINORunner:
         if not sampling:
             return StepResult({})
         sampled = self._sampler.sample(logits, sampling)
+        self._num_runs += 1
+        if self._num_runs == RUNS_BEFORE_STATIC:
+            self._start_static()
         return StepResult(sampled.tokens, sampled.errors)
 
     def logits(self, plan: StepPlan) -> npt.NDArray[np.float32]:
@@ -118,26 +123,30 @@ class OpenVINORunner:
         """Run one row, a small batch and a short prompt, so that no client pays for a first time.
 
         A wide batch isn't run: its first pass takes no longer than the next.  The static graph for a lone decoding row
-        compiles beside the first requests, not before them.
+        is compiled once the first tokens are out: before, or beside them, it would hold them up.
         """
         for lengths in ([1], [1] * min(WARM_ROWS, max_rows), [min(WARM_PREFILL_TOKENS, max_tokens)]):
             self._infer(_dry_inputs(lengths))
         self._weights.release_pages()  # the compiler repacks some weights in the first pass only
-        if self.plan_precision.has_static_decode:
-            self._static_maker = threading.Thread(target=self._make_static, name="everystep-static", daemon=True)
-            self._static_maker.start()
 
     def wait_for_static_decode(self) -> None:
-        """Return when the background compilation is over.  For measurements, which must know what they measure."""
+        """Have the static graph, if the precision has one.  For measurements, which must know what they measure."""
+        self._start_static()
         if self._static_maker is not None:
             self._static_maker.join()
 
     def close(self) -> None:
         """Free the graphs and the cache."""
-        self.wait_for_static_decode()
+        if self._static_maker is not None:
+            self._static_maker.join()
         self._sampler.close()
         self._static = None
         self._cache.clear()
+
+    def _start_static(self) -> None:
+        if self.plan_precision.has_static_decode and self._static_maker is None:
+            self._static_maker = threading.Thread(target=self._make_static, name="everystep-static", daemon=True)
+            self._static_maker.start()
 
     def _make_static(self) -> None:
         """Swapped in when whole; if it fails the dynamic graph serves on."""
