@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any, Protocol
+
+from start import free_port
 
 SEATS, BUDGET, CACHE_GIB = 64, 512, 2
 START_DEADLINE_S = 300.0
@@ -49,30 +50,35 @@ class EverystepInProcess:
         return sum(len(out.token_ids) for out in self.llm.generate(prompts, params, policy="continuous"))
 
 
-class EverystepHttp:
+class Served:
+    """An engine behind HTTP: a server of its own on a free port, ended with :meth:`close`."""
+
+    def __init__(self, command: list[str], ready_path: str, about: str) -> None:
+        port = free_port()
+        self._server = subprocess.Popen([*command, "--port", str(port)], stdout=sys.stderr)
+        self._url = f"http://127.0.0.1:{port}"
+        _await_http(self._url + ready_path, self._server)
+        self.about = about
+
+    def close(self) -> None:
+        self._server.terminate()
+        self._server.wait()
+
+
+class EverystepHttp(Served):
     """The whole server: one request that carries all prompts."""
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         limits = [f"--max-num-seqs={SEATS}", f"--max-num-batched-tokens={BUDGET}", f"--kv-cache-gib={CACHE_GIB}"]
-        command = [sys.executable, "-m", "everystep", "serve", f"--model={model}", f"--port={port}", *limits, *flags]
-        self._server = subprocess.Popen([*command, "--log-level=warning"], stdout=sys.stderr)
-        self._url = f"http://127.0.0.1:{port}"
-        _await_http(f"{self._url}/health/ready", self._server)
-        self.about = "everystep, continuous lane, over HTTP"
+        command = [sys.executable, "-m", "everystep", "serve", f"--model={model}", "--log-level=warning"]
+        super().__init__([*command, *limits, *flags], "/health/ready", "everystep, continuous lane, over HTTP")
 
     def run(self, prompts: list[list[int]], output_tokens: int) -> int:
         body = {"model": "m", "prompt": prompts, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True}
         with urllib.request.urlopen(f"{self._url}/v1/models") as reply:
             body["model"] = json.load(reply)["data"][0]["id"]
         return int(_post(f"{self._url}/v1/completions", body)["usage"]["completion_tokens"])
-
-    def close(self) -> None:
-        self._server.terminate()
-        self._server.wait()
 
 
 class OpenVINOGenAI:
@@ -97,20 +103,13 @@ class OpenVINOGenAI:
         return sum(len(result.m_generation_ids[0]) for result in results)
 
 
-class LlamaCpp:
+class LlamaCpp(Served):
     """llama.cpp's server, found as ``llama-server`` on the PATH or named by ``LLAMA_SERVER``."""
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         program = os.environ.get("LLAMA_SERVER", "llama-server")
-        context = str(SEATS * 512)
-        command = [program, "-m", model, "--port", str(port), "-np", str(SEATS), "-c", context, "--no-webui"]
-        self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._url = f"http://127.0.0.1:{port}"
-        _await_http(f"{self._url}/health", self._server)
-        self.about = "llama.cpp server"
+        command = [program, "-m", model, "-np", str(SEATS), "-c", str(SEATS * 512), "--no-webui"]
+        super().__init__(command, "/health", "llama.cpp server")
 
     def run(self, prompts: list[list[int]], output_tokens: int) -> int:
         from concurrent.futures import ThreadPoolExecutor
@@ -121,10 +120,6 @@ class LlamaCpp:
 
         with ThreadPoolExecutor(len(prompts)) as pool:
             return sum(pool.map(one, prompts))
-
-    def close(self) -> None:
-        self._server.terminate()
-        self._server.wait()
 
 
 ENGINES = {

@@ -46,8 +46,6 @@ class Architecture:
     activation: Literal["silu", "relu", "gelu", "gelu_tanh"] = "silu"
     has_attention_bias: bool = False
     is_head_tied: bool = True
-    word_embed_dim: int | None = None  # OPT-350m projects a narrower embedding
-    is_norm_first: bool = True  # OPT's do_layer_norm_before
 
 
 class Weights(Protocol):
