@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from everystep.errors import EverystepError
 from everystep.messages import Abort, StepOutput, Submit
 from everystep.observe.record import RecordBuilder
+from everystep.sched import BlockPool
 from everystep.types import (
     FinishReason,
     Policy,
@@ -26,17 +26,6 @@ from everystep.types import (
 logger = logging.getLogger(__name__)
 
 
-class Pool(Protocol):
-    """What the core reads of the block pool that the lanes share."""
-
-    num_blocks: int
-
-    @property
-    def num_used_blocks(self) -> int: ...
-
-    def check(self) -> None: ...
-
-
 class EngineCore:
     """Several lanes on one runner.  Not thread-safe: one caller drives ``submit``, ``abort`` and ``step``."""
 
@@ -45,7 +34,7 @@ class EngineCore:
         *,
         runner: Runner,
         lanes: Mapping[str, Policy],
-        pool: Pool,
+        pool: BlockPool,
         now_s: Callable[[], float],
         drain: Callable[[], None] = lambda: None,
         first_step: int = 0,

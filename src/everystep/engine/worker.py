@@ -36,7 +36,7 @@ class WorkerArgs:
     spawned_s: float  # monotonic; process start and imports count as part of the start
 
 
-class Shutdowned(Exception):
+class ShutdownRequested(Exception):
     """The client asked the worker to leave."""
 
 
@@ -69,18 +69,18 @@ class WorkerLoop:
         try:
             while True:
                 self._turn(core)
-        except (Shutdowned, EOFError, BrokenPipeError, ConnectionResetError):
+        except (ShutdownRequested, EOFError, BrokenPipeError, ConnectionResetError):
             core.runner.close()
 
     def _turn(self, core: EngineCore) -> None:
         """One step, or a wait for something to do."""
         self._beat()
-        output = core.step() if core.has_work() else None
+        output = core.step()
         if output is not None:
             self._stream.send(output)
+            self._drain()
         else:
             self._receive(self._idle_s(core))
-        self._drain()
         if events := core.take_events():
             self._stream.send(EventsOnly(events))
 
@@ -101,7 +101,7 @@ class WorkerLoop:
                 case Abort():
                     self._core.abort(message)
                 case Shutdown():
-                    raise Shutdowned
+                    raise ShutdownRequested
                 case _:
                     raise ValueError(f"a worker doesn't take {type(message).__name__}")
 
