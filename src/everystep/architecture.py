@@ -84,16 +84,38 @@ class TokenizerData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What the server must know of a model whatever computes it: any causal model has these."""
+
+    model_type: str  # Hugging Face's name of the architecture: llama, gemma3_text, gpt_neox
+    vocab_size: int
+    max_context_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A model on disk, opened: cheap to hold, weights unread."""
+    """A model on disk, opened: cheap to hold, weights unread.
+
+    Every model has an ``outline``.  ``architecture`` and ``weights`` raise :class:`UnsupportedModel` for a family that
+    has no graph of ours; runners that bring their own model code take the files under ``path`` instead.
+    """
 
     name: str
     path: str
     content_key: str  # hex; changes when any byte that matters changes
-    architecture: Architecture
-    weights: Weights
+    outline: Outline
+    read_architecture: Callable[[], Architecture]
+    read_weights: Callable[[], Weights]
     read_tokenizer: Callable[[], TokenizerData]  # on demand: only the process that handles text pays for it
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)  # shown, never silently applied
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.read_architecture()
+
+    @property
+    def weights(self) -> Weights:
+        return self.read_weights()
 
     @property
     def tokenizer(self) -> TokenizerData:

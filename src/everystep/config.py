@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RunnerName = Literal["auto", "openvino", "torch", "hf-generate", "vllm", "fake"]
 PrecisionName = Literal["auto", "f32", "bf16", "int8", "int4"]
-PolicyName = Literal["static", "per_token", "continuous"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+PolicyName = Literal["static", "per_token", "continuous", "vllm"]
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -31,6 +32,10 @@ class Settings(BaseModel):
     runner: RunnerName = Field("auto", description="what computes the forward pass")
     precision: PrecisionName = Field("auto", description="weights' precision; f32 is exact and batch-invariant")
     deterministic: bool = Field(False, description="same tokens alone and in a batch, also with int8 weights")
+    device: DeviceName = Field("auto", description="where the torch runner computes; auto takes a GPU that is there")
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.9, description="share of the GPU's memory that weights, activations and KV cache may take together"
+    )
     threads: Count | None = Field(None, description="compute threads (default: the cores this process may use)")
     cache_dir: Path | None = Field(None, description="where models and built graphs are kept")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed from which seedless requests draw theirs")

@@ -21,6 +21,7 @@ Owns the exception tree.  Ignorant of HTTP libraries: a status here is a number.
     ├── EngineFailed              500  the forward pass or its process died
     ├── ConfigError                –   a setting is wrong; the command exits with 2
     └── ModelError                 –   a model file is missing, corrupt or unsupported; exits with 1
+        └── UnsupportedModel       –   a sound model of a kind that this runner doesn't compute
 """
 
 from __future__ import annotations
@@ -101,6 +102,10 @@ class ConfigError(EverystepError):
 
 class ModelError(EverystepError):
     """A model is missing, corrupt, or of a kind that isn't supported."""
+
+
+class UnsupportedModel(ModelError):
+    """The model is sound, but of a kind that the chosen runner doesn't compute; another one may."""
 
 
 HTTP_STATUS: dict[type[EverystepError], int] = {

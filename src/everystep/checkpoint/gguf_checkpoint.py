@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from everystep.architecture import Architecture, Checkpoint, Family, RopeScaling
+from everystep.architecture import Architecture, Checkpoint, Family, Outline, RopeScaling
 from everystep.checkpoint.digest import remembered_sha256
 from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import Fields
@@ -43,8 +43,13 @@ def open_gguf(path: Path, name: str, cache_dir: Path) -> Checkpoint:
         name=name,
         path=str(path),
         content_key=remembered_sha256(path, cache_dir),
-        architecture=architecture,
-        weights=weights,
+        outline=Outline(
+            model_type=architecture.family,
+            vocab_size=architecture.vocab_size,
+            max_context_len=architecture.max_context_len,
+        ),
+        read_architecture=lambda: architecture,
+        read_weights=lambda: weights,
         read_tokenizer=lambda: read_tokenizer(Fields(read_gguf(path).metadata, str(path))),
     )
 

@@ -5,6 +5,8 @@ Owns which files count and the arrays' canonical names.  Refuses folders that ho
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from everystep.architecture import Architecture, Checkpoint
+from everystep.architecture import Architecture, Checkpoint, Weights
 from everystep.checkpoint.digest import remembered_sha256
 from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import read_fields, read_fields_if_there
-from everystep.checkpoint.hf_config import read_architecture
+from everystep.checkpoint.hf_config import read_architecture, read_outline
 from everystep.checkpoint.hf_tokenizer import read_tokenizer
 from everystep.checkpoint.safetensors_file import SafetensorsFile
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -29,17 +31,31 @@ BODIES: dict[str, tuple[str, ...]] = {"opt": ("decoder.",), "gpt2": ("wte.", "wp
 
 
 def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
-    """Open a folder.  Raises :class:`ModelError` that names what is absent or not supported."""
+    """Open a folder.  Raises :class:`ModelError` that names what is absent or corrupt.
+
+    A family without a graph of ours is no error here: reading its architecture or weights raises.
+    """
     config = read_fields(folder / "config.json")
-    architecture = read_architecture(config)
+    outline = read_outline(config)
     files = _weight_files(folder)
-    weights = HfWeights(files, architecture, str(folder))
+
+    @functools.cache
+    def architecture() -> Architecture:
+        return read_architecture(config)
+
+    @functools.cache
+    def weights() -> Weights:
+        return HfWeights(files, architecture(), str(folder))
+
+    with contextlib.suppress(UnsupportedModel):
+        weights()  # what is corrupt is said now
     return Checkpoint(
         name=name,
         path=str(folder),
         content_key=_content_key([folder / "config.json", *(file.path for file in files)], cache_dir),
-        architecture=architecture,
-        weights=weights,
+        outline=outline,
+        read_architecture=architecture,
+        read_weights=weights,
         read_tokenizer=lambda: read_tokenizer(folder, config),
         generation_defaults=read_fields_if_there(folder / "generation_config.json").as_dict(),
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from everystep.architecture import Architecture, Family, RopeScaling
+from everystep.architecture import Architecture, Family, Outline, RopeScaling
 from everystep.checkpoint.fields import Fields
-from everystep.errors import ModelError
+from everystep.errors import UnsupportedModel
 
 Activation = Literal["silu", "relu", "gelu", "gelu_tanh"]
 ACTIVATIONS: dict[str, Activation] = {
@@ -27,14 +27,27 @@ DEFAULT_WINDOW = 4096
 DEFAULT_FIRST_WINDOWED_LAYER = 28  # Qwen's max_window_layers
 
 
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+
+
+def read_outline(config: Fields) -> Outline:
+    """Of any causal model's config; what says nothing of its context is refused."""
+    context_key = next((key for key in CONTEXT_KEYS if config.has(key)), CONTEXT_KEYS[0])
+    return Outline(
+        model_type=config.text("model_type"),
+        vocab_size=config.count("vocab_size"),
+        max_context_len=config.count(context_key),
+    )
+
+
 def read_architecture(config: Fields) -> Architecture:
     """Raises :class:`ModelError` that names the family, activation, scaling or value that isn't supported."""
     family = config.text("model_type")
     if family not in READERS:
-        raise ModelError(f"{config.source} is of model_type {family!r}; supported are {', '.join(READERS)}")
+        raise UnsupportedModel(f"{config.source} is of model_type {family!r}; supported are {', '.join(READERS)}")
     if config.raw("quantization_config") is not None:
         method = config.object("quantization_config").raw("quant_method")
-        raise ModelError(f"{config.source}: weights quantised by {method!r} aren't supported in a folder")
+        raise UnsupportedModel(f"{config.source}: weights quantised by {method!r} aren't supported in a folder")
     return READERS[family](config)
 
 
@@ -123,20 +136,20 @@ def _only(config: Fields, **supported: Any) -> None:
     for key, value in supported.items():
         found = config.raw(key)
         if found is not None and found != value:
-            raise ModelError(f"{config.source} has {key}={found!r}; only {value!r} is supported")
+            raise UnsupportedModel(f"{config.source} has {key}={found!r}; only {value!r} is supported")
 
 
 def _activation(config: Fields, key: str, default: str) -> Activation:
     name = config.text(key, default)
     if name not in ACTIVATIONS:
-        raise ModelError(f"{config.source} has {key} {name!r}; supported are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedModel(f"{config.source} has {key} {name!r}; supported are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
 def _kv_heads(config: Fields, heads: int) -> int:
     kv_heads = config.count("num_key_value_heads", heads)
     if heads % kv_heads:
-        raise ModelError(f"{config.source}: {heads} heads can't share {kv_heads} key-value heads evenly")
+        raise UnsupportedModel(f"{config.source}: {heads} heads can't share {kv_heads} key-value heads evenly")
     return kv_heads
 
 
@@ -148,7 +161,7 @@ def _head_dim(config: Fields, family: Family, hidden: int, heads: int) -> int:
 
 def _even_share(config: Fields, hidden: int, heads: int) -> int:
     if hidden % heads:
-        raise ModelError(f"{config.source}: hidden size {hidden} isn't a multiple of {heads} heads")
+        raise UnsupportedModel(f"{config.source}: hidden size {hidden} isn't a multiple of {heads} heads")
     return hidden // heads
 
 
@@ -174,7 +187,7 @@ def _qwen_window(config: Fields) -> int | None:
         first = config.count("max_window_layers", DEFAULT_FIRST_WINDOWED_LAYER, at_least=0)
         num_windowed = max(0, num_layers - first)
     if 0 < num_windowed < num_layers:
-        raise ModelError(
+        raise UnsupportedModel(
             f"{config.source}: {num_windowed} of {num_layers} layers have a sliding window; supported are all or none"
         )
     return config.count("sliding_window", DEFAULT_WINDOW) if num_windowed else None
@@ -211,4 +224,6 @@ def _rope(config: Fields, context_len: int) -> tuple[float, RopeScaling | None]:
             high_freq_factor=rope.number("high_freq_factor"),
             original_max_position=rope.count("original_max_position_embeddings", context_len),
         )
-    raise ModelError(f"{config.source} scales its rotary embedding by {kind!r}; supported are 'linear' and 'llama3'")
+    raise UnsupportedModel(
+        f"{config.source} scales its rotary embedding by {kind!r}; supported are 'linear' and 'llama3'"
+    )

@@ -108,7 +108,7 @@ def build_runner(settings: Settings, checkpoint: Checkpoint) -> Runner:
     if settings.runner == "fake":
         from everystep.runner.fake import FakeRunner
 
-        return FakeRunner(vocab_size=checkpoint.architecture.vocab_size)
+        return FakeRunner(vocab_size=checkpoint.outline.vocab_size)
     from everystep.runner.openvino_runner import OpenVINORunner  # half a second of import, paid where it runs
 
     return OpenVINORunner(
@@ -134,7 +134,7 @@ def refuse_unbuilt_options(settings: Settings) -> None:
 
 def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint) -> int:
     """Tokens of context a sequence may use: the setting, at most what the model was made for."""
-    limit = checkpoint.architecture.max_context_len
+    limit = checkpoint.outline.max_context_len
     asked = settings.max_model_len
     if asked is not None and asked > limit:
         raise UnsupportedOption(
