@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from everystep.checkpoint import open_checkpoint
-from everystep.engine.bootstrap import build_core, cache_dir
+from everystep.engine.bootstrap import build_core
 from everystep.engine.choice import Choice, fan_out
 from everystep.engine.door import check_request
+from everystep.engine.runners import cache_dir
 from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest
 from everystep.messages import Abort, Delta, GenerationRequest
 from everystep.observe.observer import Observer

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everystep.engine.memory import available_bytes, num_kv_blocks
+from everystep.engine import memory
+from everystep.engine.memory import available_bytes, host_cache_bytes, num_kv_blocks
 from everystep.errors import ConfigError
 
 SIZES = {"block_bytes": 1024, "block_size": 32, "num_seats": 4, "max_model_len": 100}
@@ -15,26 +16,30 @@ def make_proc(tmp_path, available_kib):
 
 def test_seats_that_fill_less_than_memory_bound_the_cache():
     # 100 tokens are 4 blocks of 32; 4 seats fill 16
-    assert num_kv_blocks(kv_cache_gib=None, free_bytes=10**9, **SIZES) == 16
+    assert num_kv_blocks(kv_cache_gib=None, budget_bytes=10**9, **SIZES) == 16
 
 
 def test_memory_that_is_scarcer_than_the_seats_bounds_the_cache():
-    # half of 20 KiB is 10 blocks of 1 KiB
-    assert num_kv_blocks(kv_cache_gib=None, free_bytes=20 * 1024, **SIZES) == 10
+    assert num_kv_blocks(kv_cache_gib=None, budget_bytes=10 * 1024 + 1023, **SIZES) == 10
 
 
 def test_an_explicit_size_is_taken_as_it_is():
-    assert num_kv_blocks(kv_cache_gib=1 / 1024, free_bytes=0, **SIZES) == 1024
+    assert num_kv_blocks(kv_cache_gib=1 / 1024, budget_bytes=0, **SIZES) == 1024
 
 
 def test_an_explicit_size_that_holds_no_two_blocks_is_refused_with_the_numbers():
     with pytest.raises(ConfigError, match=r"holds 1 blocks of 1024 bytes"):
-        num_kv_blocks(kv_cache_gib=1.5 / 2**20, free_bytes=10**9, **SIZES)
+        num_kv_blocks(kv_cache_gib=1.5 / 2**20, budget_bytes=10**9, **SIZES)
 
 
 def test_no_memory_at_all_is_refused():
-    with pytest.raises(ConfigError, match="no room for a KV cache"):
-        num_kv_blocks(kv_cache_gib=None, free_bytes=1024, **SIZES)
+    with pytest.raises(ConfigError, match="1024 bytes are left for the KV cache"):
+        num_kv_blocks(kv_cache_gib=None, budget_bytes=1024, **SIZES)
+
+
+def test_half_of_what_is_free_is_left_to_others(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2001)
+    assert host_cache_bytes() == 1000
 
 
 def test_free_memory_is_read_from_meminfo(tmp_path):

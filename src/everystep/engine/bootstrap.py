@@ -11,21 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from everystep.architecture import Checkpoint
-from everystep.checkpoint import default_cache_dir, open_checkpoint
+from everystep.checkpoint import open_checkpoint
 from everystep.config import Settings
 from everystep.engine.core import EngineCore
-from everystep.engine.lanes import build_lanes, num_seats
-from everystep.engine.memory import available_bytes, num_kv_blocks
+from everystep.engine.lanes import POLICIES, build_lanes, num_seats
+from everystep.engine.memory import host_cache_bytes, num_kv_blocks
+from everystep.engine.runners import build_runner, cache_dir, check_settings, choose_runner
 from everystep.errors import UnsupportedOption
 from everystep.messages import EngineInfo
 from everystep.sched import BlockPool
 from everystep.types import Runner
 
 logger = logging.getLogger(__name__)
-BUILT_RUNNERS = ("auto", "openvino", "fake")
 
 
 @dataclass(slots=True)
@@ -52,41 +51,54 @@ def build_core(
 ) -> tuple[EngineCore, EngineInfo]:
     """A warm core and what it is.  ``runner`` replaces the one that the settings name (tests, own runners)."""
     start_up = start_up or StartUp()
+    check_settings(settings)
     with start_up.part("open model"):
         checkpoint = open_checkpoint(settings.model, cache_dir(settings))
     with start_up.part("build runner"):
         runner = runner or build_runner(settings, checkpoint)
     max_model_len = resolve_max_model_len(settings, checkpoint)
-    num_blocks = _num_blocks(settings, runner, max_model_len)
+    lanes = getattr(runner, "lanes", POLICIES)
+    seats = num_seats(settings, lanes)
+    num_blocks = _num_blocks(settings, runner, sum(seats.values()), max_model_len)
     with start_up.part("make KV cache"):
         runner.allocate(num_blocks)
     with start_up.part("warm up"):
-        runner.warm_up(max(num_seats(settings).values()), settings.max_num_batched_tokens)
+        runner.warm_up(max(seats.values()), settings.max_num_batched_tokens)
     pool = BlockPool(num_blocks, runner.block_size, prefix_cache=settings.prefix_cache)
     core = EngineCore(
         runner=runner,
-        lanes=build_lanes(settings, pool, max_model_len),
+        lanes=build_lanes(settings, pool, max_model_len, lanes),
         pool=pool,
         now_s=now_s,
         drain=drain,
         first_step=first_step,
         check_when_idle=settings.log_level == "debug",
     )
-    return core, _info(settings, runner, num_blocks, max_model_len, start_up)
+    return core, _info(settings, runner, seats, num_blocks, max_model_len, start_up)
 
 
-def _num_blocks(settings: Settings, runner: Runner, max_model_len: int) -> int:
+def _num_blocks(settings: Settings, runner: Runner, num_seats: int, max_model_len: int) -> int:
+    """A runner on a device of its own says what it has left there; of others the host's memory rules."""
+    ask_device = getattr(runner, "free_cache_bytes", lambda: None)
+    device_bytes = ask_device()
     return num_kv_blocks(
         kv_cache_gib=settings.kv_cache_gib,
         block_bytes=runner.kv_block_bytes,
         block_size=runner.block_size,
-        num_seats=sum(num_seats(settings).values()),
+        num_seats=num_seats,
         max_model_len=max_model_len,
-        free_bytes=available_bytes(),
+        budget_bytes=host_cache_bytes() if device_bytes is None else device_bytes,
     )
 
 
-def _info(settings: Settings, runner: Runner, num_blocks: int, max_model_len: int, start_up: StartUp) -> EngineInfo:
+def _info(
+    settings: Settings,
+    runner: Runner,
+    seats: dict[str, int],
+    num_blocks: int,
+    max_model_len: int,
+    start_up: StartUp,
+) -> EngineInfo:
     """Runners of users may have no name, precision or threads to tell."""
     return EngineInfo(
         model=settings.served_name,
@@ -97,39 +109,9 @@ def _info(settings: Settings, runner: Runner, num_blocks: int, max_model_len: in
         num_blocks=num_blocks,
         kv_block_bytes=runner.kv_block_bytes,
         max_model_len=max_model_len,
-        seats=num_seats(settings),
+        seats=seats,
         start_up_s=start_up.parts_s,
     )
-
-
-def build_runner(settings: Settings, checkpoint: Checkpoint) -> Runner:
-    """The runner that the settings name.  Raises :class:`UnsupportedOption` for one that isn't built yet."""
-    refuse_unbuilt_options(settings)
-    if settings.runner == "fake":
-        from everystep.runner.fake import FakeRunner
-
-        return FakeRunner(vocab_size=checkpoint.outline.vocab_size)
-    from everystep.runner.openvino_runner import OpenVINORunner  # half a second of import, paid where it runs
-
-    return OpenVINORunner(
-        checkpoint,
-        precision=settings.precision,
-        deterministic=settings.deterministic,
-        num_threads=settings.threads,
-        cache_dir=cache_dir(settings),
-    )
-
-
-def refuse_unbuilt_options(settings: Settings) -> None:
-    """An option that this version doesn't do is refused by name, never ignored."""
-    if settings.runner not in BUILT_RUNNERS:
-        raise UnsupportedOption(
-            f"runner={settings.runner!r} isn't part of this version; use one of {', '.join(BUILT_RUNNERS)}",
-            param="runner",
-        )
-    for name in ("vllm_python", "vllm_url"):
-        if getattr(settings, name) is not None:
-            raise UnsupportedOption(f"{name} isn't part of this version", param=name)
 
 
 def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint) -> int:
@@ -143,5 +125,7 @@ def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint) -> int:
     return asked or limit
 
 
-def cache_dir(settings: Settings) -> Path:
-    return settings.cache_dir or default_cache_dir()
+def check_model(settings: Settings, checkpoint: Checkpoint) -> None:
+    """What a server should know before it starts a worker: :class:`ModelError` or :class:`UnsupportedOption`."""
+    choose_runner(settings, checkpoint)
+    resolve_max_model_len(settings, checkpoint)

@@ -5,6 +5,8 @@ Owns which settings become which policy's arguments.  Ignorant of runners and pr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from everystep.config import Settings
 from everystep.sched import BlockPool, ContinuousPolicy, PerTokenPolicy, StaticPolicy
 from everystep.types import Policy
@@ -12,9 +14,11 @@ from everystep.types import Policy
 POLICIES = ("static", "per_token", "continuous")
 
 
-def build_lanes(settings: Settings, pool: BlockPool, max_model_len: int) -> dict[str, Policy]:
-    """Static, per-token and continuous, by name."""
-    return {
+def build_lanes(
+    settings: Settings, pool: BlockPool, max_model_len: int, names: Iterable[str] = POLICIES
+) -> dict[str, Policy]:
+    """The named ones of static, per-token and continuous, by name."""
+    every: dict[str, Policy] = {
         "static": StaticPolicy(
             settings.static_batch_size,
             pool=pool,
@@ -38,12 +42,14 @@ def build_lanes(settings: Settings, pool: BlockPool, max_model_len: int) -> dict
             ageing_s=settings.ageing_s,
         ),
     }
+    return {name: every[name] for name in names}
 
 
-def num_seats(settings: Settings) -> dict[str, int]:
+def num_seats(settings: Settings, names: Iterable[str] = POLICIES) -> dict[str, int]:
     """Seats by lane."""
-    return {
+    every = {
         "static": settings.static_batch_size,
         "per_token": settings.per_token_batch_size,
         "continuous": settings.max_num_seqs,
     }
+    return {name: every[name] for name in names}

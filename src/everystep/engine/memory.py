@@ -28,6 +28,11 @@ def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgr
     return free
 
 
+def host_cache_bytes() -> int:
+    """What a cache in the host's memory may take of what is free now."""
+    return int(available_bytes() * SHARE_OF_FREE_MEMORY)
+
+
 def num_kv_blocks(
     *,
     kv_cache_gib: float | None,
@@ -35,9 +40,12 @@ def num_kv_blocks(
     block_size: int,
     num_seats: int,
     max_model_len: int,
-    free_bytes: int,
+    budget_bytes: int,
 ) -> int:
-    """Blocks of the cache.  An explicit size is taken as it is; :class:`ConfigError` if it holds under two blocks."""
+    """Blocks of a cache of at most ``budget_bytes``.
+
+    An explicit size is taken as it is; :class:`ConfigError` if it holds under two blocks.
+    """
     if kv_cache_gib is not None:
         num_blocks = int(kv_cache_gib * GIB) // block_bytes
         if num_blocks < MIN_BLOCKS:
@@ -48,9 +56,12 @@ def num_kv_blocks(
             )
         return num_blocks
     fillable = num_seats * math.ceil(max_model_len / block_size)
-    affordable = int(free_bytes * SHARE_OF_FREE_MEMORY) // block_bytes
+    affordable = budget_bytes // block_bytes
     if affordable < MIN_BLOCKS:
-        raise ConfigError(f"only {free_bytes} bytes of memory are free: no room for a KV cache")
+        raise ConfigError(
+            f"{budget_bytes} bytes are left for the KV cache, whose blocks take {block_bytes}; "
+            f"at least {MIN_BLOCKS} are needed"
+        )
     return min(fillable, affordable)
 
 

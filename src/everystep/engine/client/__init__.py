@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from everystep.checkpoint import open_checkpoint
 from everystep.config import Settings
-from everystep.engine.bootstrap import cache_dir, refuse_unbuilt_options, resolve_max_model_len
+from everystep.engine.bootstrap import check_model
 from everystep.engine.choice import Choice, fan_out
 from everystep.engine.client.generation import Generation
 from everystep.engine.client.supervisor import Supervisor
@@ -22,6 +22,7 @@ from everystep.engine.codec import FromWorker
 from everystep.engine.door import Line, check_request
 from everystep.engine.handle import Spawn, WorkerProcess, WorkerThread
 from everystep.engine.lanes import POLICIES
+from everystep.engine.runners import cache_dir, check_settings
 from everystep.errors import (
     EngineFailed,
     EngineUnavailable,
@@ -53,7 +54,7 @@ class EngineClient:
     policies: tuple[str, ...] = POLICIES
 
     def __init__(self, settings: Settings, *, spawn: Spawn = WorkerProcess) -> None:
-        refuse_unbuilt_options(settings)
+        check_settings(settings)
         self.settings = settings
         self.observer = Observer(policies=self.policies, step_log_size=settings.step_log_size)
         self._spawn = spawn
@@ -91,7 +92,7 @@ class EngineClient:
             on_restart=self.observer.worker_restarted,
         )
         checkpoint = await asyncio.to_thread(open_checkpoint, self.settings.model, cache_dir(self.settings))
-        resolve_max_model_len(self.settings, checkpoint)
+        check_model(self.settings, checkpoint)
         self._supervisor.start()
         self._tokenizer = await asyncio.to_thread(Tokenizer, checkpoint.tokenizer)
 
