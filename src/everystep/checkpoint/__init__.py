@@ -8,8 +8,9 @@ weights are ``[out_features, in_features]`` in every family: GPT-2's Conv1D layo
 :mod:`everystep.checkpoint.expected` has them all, and a checkpoint's weights have exactly these names.
 """
 
+from everystep.checkpoint.converted import hf_folder
 from everystep.checkpoint.download import Progress
 from everystep.checkpoint.names import default_cache_dir, open_checkpoint
 from everystep.checkpoint.pull import DEFAULT_MODEL, pull
 
-__all__ = ["DEFAULT_MODEL", "Progress", "default_cache_dir", "open_checkpoint", "pull"]
+__all__ = ["DEFAULT_MODEL", "Progress", "default_cache_dir", "hf_folder", "open_checkpoint", "pull"]

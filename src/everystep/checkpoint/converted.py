@@ -1,0 +1,111 @@
+"""The Hugging Face folder of a model: the one that it is, or one that is made of a GGUF file, once.
+
+Owns the cache of converted folders: their keys, that only whole ones are found there, and that two processes don't make
+the same at once.  Ignorant of the files' content.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from everystep.architecture import Checkpoint
+from everystep.checkpoint.download import Progress, Silent
+from everystep.checkpoint.expected import expected_shapes
+from everystep.checkpoint.hf_config_files import config_json, generation_config_json, tokenizer_config_json
+from everystep.checkpoint.safetensors_file import SafetensorsFile
+from everystep.checkpoint.safetensors_writer import num_data_bytes, write_float32
+from everystep.errors import ModelError
+
+CONVERTER_VERSION = 1  # counted up whenever what is written changes
+WEIGHTS = "model.safetensors"
+WHOLE = "config.json"  # written last
+
+
+def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None = None) -> Path:
+    """A folder that transformers, vLLM and our own reader open.
+
+    A GGUF file's weights become float32 there: exactly the numbers that this package computes with.  Raises
+    :class:`ModelError` in one line where the cache can't be written or is full.
+    """
+    if is_hf_folder(checkpoint):
+        return Path(checkpoint.path)
+    folder = converted_folder(checkpoint, cache_dir)
+    progress = progress or Silent()
+    try:
+        if not is_whole(folder):
+            with _alone(folder, progress):
+                if not is_whole(folder):  # another process may have made it meanwhile
+                    _convert(checkpoint, folder, progress)
+    except OSError as error:
+        raise ModelError(f"can't convert {checkpoint.name} into {folder}: {error.strerror or error}") from error
+    return folder
+
+
+def is_hf_folder(checkpoint: Checkpoint) -> bool:
+    """Whether the model needs no conversion."""
+    return Path(checkpoint.path).is_dir()
+
+
+def converted_folder(checkpoint: Checkpoint, cache_dir: Path) -> Path:
+    """Where the conversion is, or would be.  A GGUF file's key covers all of it, its tokenizer too."""
+    return cache_dir / "converted" / f"{checkpoint.content_key[:32]}-v{CONVERTER_VERSION}"
+
+
+def is_whole(folder: Path) -> bool:
+    """Folders come into place by one rename; a copy that was cut or a disk's fault is seen by the weights' size."""
+    try:
+        return (folder / WHOLE).is_file() and bool(SafetensorsFile(folder / WEIGHTS).arrays)
+    except (ModelError, OSError):
+        return False
+
+
+@contextmanager
+def _alone(folder: Path, progress: Progress) -> Iterator[None]:
+    """No other process converts to this folder meanwhile.  The lock ends with its holder, however that ends."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _beside(folder, "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.stage("waiting for another process that converts the same model", None)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _beside(folder: Path, what: str) -> Path:
+    return folder.with_name(f".{folder.name}.{what}")
+
+
+def _convert(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
+    """Write beside, then move into place.  What an interrupted process left is cleared away first."""
+    part = _beside(folder, "part")
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # damaged, or it wouldn't be made anew
+    part.mkdir()
+    try:
+        _write(checkpoint, part, progress)
+        os.rename(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
+    architecture, tokenizer = checkpoint.architecture, checkpoint.tokenizer
+    config = config_json(architecture, tokenizer)  # refuses before gigabytes are written
+    shapes = expected_shapes(architecture)
+    progress.stage(f"converting {checkpoint.name} to a Hugging Face folder", num_data_bytes(shapes))
+    write_float32(folder / WEIGHTS, shapes, checkpoint.weights.load, progress.advance)
+    (folder / "tokenizer.json").write_text(tokenizer.tokenizer_json, "utf-8")
+    _write_json(folder / "tokenizer_config.json", tokenizer_config_json(tokenizer, checkpoint.outline.max_context_len))
+    _write_json(folder / "generation_config.json", generation_config_json(tokenizer))
+    _write_json(folder / WHOLE, config)
+
+
+def _write_json(path: Path, values: dict[str, object]) -> None:
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
