@@ -167,7 +167,7 @@ def test_sentencepiece_merges_by_score_and_falls_back_to_bytes(text: str) -> Non
 
 def test_sentencepiece_adds_no_space_where_the_file_says_so() -> None:
     tokenizer = Tokenizer.from_str(read({**SPM, "add_space_prefix": False}).tokenizer_json)
-    encoded = tokenizer.encode("ab cd")
+    encoded = tokenizer.encode("ab cd", add_special_tokens=False)
     assert encoded.tokens == ["ab", "▁", "cd"]
     assert tokenizer.decode(tokenizer.encode(" ab").ids) == " ab"
 
@@ -175,3 +175,4 @@ def test_sentencepiece_adds_no_space_where_the_file_says_so() -> None:
 def test_sentencepiece_begins_with_its_begin_token() -> None:
     data = read(SPM)
     assert (data.add_bos, data.bos_token, data.unk_token) == (True, "<s>", "<unk>")
+    assert Tokenizer.from_str(data.tokenizer_json).encode("ab").tokens[0] == "<s>"  # for readers who know no flag

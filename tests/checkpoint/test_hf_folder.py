@@ -269,13 +269,13 @@ def test_the_tokenizer_s_side_files_are_read(folder: Path, tmp_path: Path) -> No
 
 def test_generation_config_s_end_tokens_win_and_a_template_file_too(folder: Path, tmp_path: Path) -> None:
     change(folder / "generation_config.json", eos_token_id=[2, 7], temperature=0.6)
-    change(folder / "tokenizer_config.json", bos_token={"content": "<b>"}, add_bos_token=True, eos_token=...)
+    change(folder / "tokenizer_config.json", bos_token={"content": "<b>"}, eos_token=...)
     (folder / "special_tokens_map.json").write_text('{"eos_token": "<e>"}')
     (folder / "chat_template.jinja").write_text("from the file")
     checkpoint = open_checkpoint(str(folder), tmp_path)
     data = checkpoint.tokenizer
     assert data.eos_token_ids == (2, 7)
-    assert (data.bos_token, data.eos_token, data.add_bos) == ("<b>", "<e>", True)
+    assert (data.bos_token, data.eos_token) == ("<b>", "<e>")
     assert data.chat_template == "from the file"
     assert checkpoint.generation_defaults["temperature"] == 0.6
 

@@ -32,17 +32,22 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
     else:
         raise ModelError(f"{metadata.source} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
     added = _added_tokens(tokens, metadata.array(f"{KEY}token_type", int), metadata.source)
-    whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts}
     ids = {role: _id_of(metadata, role, len(tokens)) for role in ("bos", "eos", "eot", "unknown", "padding")}
     texts = {role: None if index is None else tokens[index] for role, index in ids.items()}
+    add_bos = metadata.flag(f"{KEY}add_bos_token", adds_bos)
+    add_eos = metadata.flag(f"{KEY}add_eos_token", False)
+    around = _post_processor(tokens, ids["bos"] if add_bos else None, ids["eos"] if add_eos else None)
+    whole = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "post_processor": around, **parts
+    }  # fmt: skip
     return TokenizerData(
         tokenizer_json=json.dumps(whole, ensure_ascii=False),
         bos_token=texts["bos"],
         eos_token=texts["eos"],
         unk_token=texts["unknown"],
         pad_token=texts["padding"],
-        add_bos=metadata.flag(f"{KEY}add_bos_token", adds_bos),
-        add_eos=metadata.flag(f"{KEY}add_eos_token", False),
+        add_bos=add_bos,
+        add_eos=add_eos,
         chat_template=metadata.text("tokenizer.chat_template", "") or None,
         bos_token_id=ids["bos"],
         eos_token_ids=tuple(dict.fromkeys(one for one in (ids["eos"], ids["eot"]) if one is not None)),
@@ -68,6 +73,22 @@ def _added_tokens(tokens: list[str], types: list[int], source: str) -> list[dict
         for i, kind in enumerate(types)
         if kind in (UNKNOWN, CONTROL, USER_DEFINED)
     ]
+
+
+def _post_processor(tokens: list[str], bos: int | None, eos: int | None) -> dict[str, Any] | None:
+    """What puts these tokens around a text; others who read the file know no flag for it."""
+    before, after = ([] if index is None else [_special(tokens[index])] for index in (bos, eos))
+    if not before and not after:
+        return None
+    single = [*before, {"Sequence": {"id": "A", "type_id": 0}}, *after]
+    second = [*before, {"Sequence": {"id": "B", "type_id": 1}}, *after]
+    used = {tokens[index]: index for index in (bos, eos) if index is not None}
+    special = {text: {"id": text, "ids": [index], "tokens": [text]} for text, index in used.items()}
+    return {"type": "TemplateProcessing", "single": single, "pair": [*single, *second], "special_tokens": special}
+
+
+def _special(token: str) -> dict[str, Any]:
+    return {"SpecialToken": {"id": token, "type_id": 0}}
 
 
 def _bpe(tokens: list[str], merges: list[str] | list[list[str]], **options: Any) -> dict[str, Any]:
@@ -96,7 +117,6 @@ def _byte_level_parts(metadata: Fields, tokens: list[str], pre: PreTokenizer) ->
     return {
         "normalizer": pre.normalizer,
         "pre_tokenizer": pre.as_json(),
-        "post_processor": None,
         "decoder": BYTE_LEVEL,
         "model": _bpe(tokens, merges, ignore_merges=pre.ignores_merges),
     }
@@ -120,7 +140,6 @@ def _sentencepiece_parts(metadata: Fields, tokens: list[str]) -> dict[str, Any]:
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,
-        "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": _bpe(
             tokens, _merges_by_score(tokens, scores), unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True

@@ -54,7 +54,7 @@ def generation_config_json(tokenizer: TokenizerData) -> Json:
 
 
 def tokenizer_config_json(tokenizer: TokenizerData, max_context_len: int) -> Json:
-    """``add_bos_token`` has the loading library write a post-processor; tokenizer.json itself holds none."""
+    """The flags repeat, for readers of this file alone, what the post-processor in tokenizer.json does."""
     named: Json = {
         "bos_token": tokenizer.bos_token,
         "eos_token": tokenizer.eos_token,

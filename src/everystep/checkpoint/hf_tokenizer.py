@@ -14,7 +14,11 @@ from everystep.errors import ModelError
 
 
 def read_tokenizer(folder: Path, config: Fields) -> TokenizerData:
-    """Raises :class:`ModelError` where ``tokenizer.json`` is absent or a side file is malformed."""
+    """Raises :class:`ModelError` where ``tokenizer.json`` is absent or a side file is malformed.
+
+    What a prompt begins and ends with is left to the post-processor in ``tokenizer.json``: as transformers does since
+    its release 5, which passes over ``add_bos_token`` where that file exists.
+    """
     tokenizer_json = _read_text(folder / "tokenizer.json")
     if tokenizer_json is None:
         raise ModelError(f"{folder} has no tokenizer.json")
@@ -32,8 +36,6 @@ def read_tokenizer(folder: Path, config: Fields) -> TokenizerData:
         eos_token=token("eos"),
         unk_token=token("unk"),
         pad_token=token("pad"),
-        add_bos=_flag_or_none(side, "add_bos_token"),
-        add_eos=_flag_or_none(side, "add_eos_token"),
         chat_template=_chat_template(folder, side),
         bos_token_id=bos_ids[0] if bos_ids else None,
         # as transformers: the generation's list, else the model's own
@@ -56,10 +58,6 @@ def _token_text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def _flag_or_none(side: Fields, key: str) -> bool | None:
-    return None if side.raw(key) is None else side.flag(key, False)
 
 
 def _chat_template(folder: Path, side: Fields) -> str | None:
