@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from everystep.architecture import Checkpoint
-from everystep.checkpoint import default_cache_dir
+from everystep.checkpoint import default_cache_dir, hf_folder
 from everystep.config import Settings
 from everystep.errors import EngineUnavailable, UnsupportedModel, UnsupportedOption
 from everystep.types import Runner
@@ -104,7 +104,6 @@ def _openvino(settings: Settings, checkpoint: Checkpoint) -> Runner:
 
 
 def _torch(settings: Settings, checkpoint: Checkpoint) -> Runner:
-    from everystep.checkpoint import hf_folder
     from everystep.runner.torch_paged import TorchRunner
 
     return TorchRunner(
@@ -117,7 +116,6 @@ def _torch(settings: Settings, checkpoint: Checkpoint) -> Runner:
 
 
 def _generate(settings: Settings, checkpoint: Checkpoint) -> Runner:
-    from everystep.checkpoint import hf_folder
     from everystep.runner.generate import GenerateRunner
 
     return GenerateRunner(
