@@ -2,14 +2,19 @@
 
 Owns two small OpenVINO models.  NumPy's float32 exponential takes three times as long where there is no AVX-512, and
 runs on one thread; these also use the threads that the forward pass has just left.  Ignorant of what the sums mean.
+
+OpenVINO is imported where it computes: a torch runner on a GPU shares this package's other files and may lack it.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import openvino as ov
-import openvino.opset15 as ops
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 
 class ExpSums:
@@ -25,6 +30,8 @@ class ExpSums:
             "INFERENCE_NUM_THREADS": num_threads,
             "NUM_STREAMS": 1,
         }
+        import openvino as ov
+
         core = ov.Core()
         self._whole = core.compile_model(_model(width, has_pivots=False), "CPU", config).create_infer_request()
         self._above = core.compile_model(_model(width, has_pivots=True), "CPU", config).create_infer_request()
@@ -47,6 +54,8 @@ class ExpSums:
 
 
 def _infer(request: ov.InferRequest, *inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    import openvino as ov
+
     # Shared with the tensors, so alive until the end; a tensor shares no memory that is read-only.
     arrays = [np.require(array, np.float32, ["C", "W"]) for array in inputs]
     for index, array in enumerate(arrays):
@@ -56,6 +65,9 @@ def _infer(request: ov.InferRequest, *inputs: NDArray[np.float32]) -> NDArray[np
 
 
 def _model(width: int, *, has_pivots: bool) -> ov.Model:
+    import openvino as ov
+    import openvino.opset15 as ops
+
     values = ops.parameter([-1, width], ov.Type.f32)
     tops, scales, pivots = (ops.parameter([-1, 1], ov.Type.f32) for _ in range(3))
     weights = ops.exp(ops.multiply(ops.subtract(values, tops), scales))
