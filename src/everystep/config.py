@@ -76,6 +76,9 @@ class Settings(BaseModel):
     # vLLM beside our lanes
     vllm_python: Path | None = Field(None, description="Python of an environment that has vLLM")
     vllm_url: str | None = Field(None, description="OpenAI-compatible vLLM server to use")
+    vllm_arg: tuple[str, ...] = Field(
+        (), description="KEY=VALUE of vLLM's engine arguments; may be given more than once"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:

@@ -6,12 +6,21 @@ Owns the frozen messages.  Ignorant of how they are encoded or sent.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
 from everystep.errors import EverystepError
 from everystep.sampling_params import SamplingParams
 from everystep.types import FinishReason, SampledToken, TokenEvent
+
+
+class FailureKind(StrEnum):
+    """Whose fault a sequence's own failure is, and so what its client is told."""
+
+    REFUSED = "refused"  # the request's
+    UNAVAILABLE = "unavailable"  # nobody's: no room, or not there
+    FAILED = "failed"
 
 
 # --- API process → worker ------------------------------------------------------------------------
@@ -154,6 +163,49 @@ class WorkerFailed:
     message: str
 
 
+# --- vLLM's side → API process --------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class SequenceStart:
+    """vLLM has had the sequence in a forward pass; ``at_s`` is when it was first scheduled."""
+
+    sequence_id: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceFailure:
+    """A sequence ends alone, by no doing of its client's or by a request that vLLM doesn't take."""
+
+    sequence_id: str
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class VllmLoad:
+    """vLLM's own scheduler counts.  The last two only grow while one vLLM lives."""
+
+    num_running: int
+    num_waiting: int
+    kv_cache_usage: float  # share of its blocks, 0 to 1
+    num_preemptions: int
+    num_prefix_hit_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class VllmNews:
+    """What has come of vLLM since the last news, in this order; without any of it, a sign of life.
+
+    ``beat_s``: when vLLM last got on, in seconds since the server's start; now, where it has no work.
+    """
+
+    beat_s: float
+    started: tuple[SequenceStart, ...] = ()
+    events: tuple[TokenEvent, ...] = ()
+    failures: tuple[SequenceFailure, ...] = ()
+    load: VllmLoad | None = None
+
+
 # --- handler ↔ engine client ---------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
@@ -192,9 +244,13 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """What health endpoints say.  ``reason`` is for people where ``is_ready`` is false."""
+    """What health endpoints say.  ``reason`` is for people where ``is_ready`` is false.
+
+    ``lanes``: each lane's word, ``ready`` or why not, where not all lanes are served by the same engine.
+    """
 
     is_live: bool
     is_ready: bool
     reason: str = ""
     info: EngineInfo | None = field(default=None)
+    lanes: dict[str, str] = field(default_factory=dict)

@@ -183,7 +183,7 @@ async def test_a_worker_that_talks_nonsense_is_replaced_and_nobody_is_left_hangi
     runner = GatedRunner()
     client = await start(runner)
     generation = client.submit(make_request())
-    client._supervisor._handle._theirs.send(b"\xff" * 64)
+    client._backends.first._handle._theirs.send(b"\xff" * 64)
     _, ends = await asyncio.wait_for(collect(generation), 30)
     assert ends["r-0"].finish_reason is FinishReason.FAILED
     runner.open()

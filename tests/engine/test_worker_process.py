@@ -76,7 +76,7 @@ async def test_settings_that_no_worker_can_start_with_are_said_once_and_not_retr
     await client.start()
     with pytest.raises(EngineFailed, match="kv_cache_gib"):
         await asyncio.wait_for(client.wait_ready(), DEADLINE_S)
-    assert client._supervisor.phase is Phase.FAILED
+    assert client._backends.first.phase is Phase.FAILED
     assert not client.status.is_live
     await client.close()
 

@@ -34,6 +34,7 @@ LIBRARIES = {
     "openvino": {"runner"},
     "torch": {"runner"},
     "transformers": {"runner"},
+    "vllm": {"engine"},
     "gguf": {"checkpoint"},
     "tokenizers": {"text"},
     "jinja2": {"text"},
@@ -45,7 +46,8 @@ LIBRARIES = {
     "click": {"cli", "flags"},
 }
 CLOCK_ROOMS = {"engine", "bench"}  # and floor 4
-ASYNC_ROOMS = {"api", "bench"}  # and floor 4, and engine/client
+ASYNC_ROOMS = {"api", "bench"}  # and floor 4, and engine/client and engine/vllm
+ASYNC_IN_ENGINE = ("client", "vllm")
 CLOCK_METHODS = {"now", "utcnow", "today"}
 CLOCK_FUNCTIONS = {
     f"{name}{suffix}"
@@ -180,12 +182,12 @@ def _libraries(module: Module) -> Iterator[str]:
         if library in LIBRARIES and module.room not in LIBRARIES[library]:
             yield f"line {line}: {library} is imported outside {', '.join(sorted(LIBRARIES[library]))}"
         if library == "asyncio" and not _may_use_asyncio(module):
-            yield f"line {line}: asyncio is imported outside engine/client, api, bench and floor {TOP_FLOOR}"
+            yield f"line {line}: asyncio is imported outside engine/client, engine/vllm, api, bench and floor {TOP_FLOOR}"
 
 
 def _may_use_asyncio(module: Module) -> bool:
-    in_client = module.room == "engine" and len(module.parts) > 1 and module.parts[1].startswith("client")
-    return in_client or module.room in ASYNC_ROOMS or FLOORS.get(module.room) == TOP_FLOOR
+    in_engine = module.room == "engine" and len(module.parts) > 1 and module.parts[1].startswith(ASYNC_IN_ENGINE)
+    return in_engine or module.room in ASYNC_ROOMS or FLOORS.get(module.room) == TOP_FLOOR
 
 
 # --- time and chance -----------------------------------------------------------------------------

@@ -16,16 +16,18 @@ from sse_starlette import EventSourceResponse
 from everystep.api.answers import whole_answers
 from everystep.api.generations import submit
 from everystep.api.json_bodies import JsonRoute, json_reply
-from everystep.api.native_bodies import LaneOptions, PromptBody, PromptsBody, TextReply, TextsReply, VllmBody
+from everystep.api.native_bodies import NativeOptions, PromptBody, PromptsBody, TextReply, TextsReply, VllmBody
 from everystep.api.params import native_params, room_for
 from everystep.api.prompts import Prompt, read_texts
 from everystep.api.sse import EventStream
 from everystep.engine.client import EngineClient, Generation
+from everystep.engine.vllm.launch import absent_words
 from everystep.errors import EngineUnavailable
 from everystep.messages import Delta
 
 WHOLE_LANE = "static"
 STREAM_LANE = "per_token"
+VLLM_LANE = "vllm"
 
 
 class VllmAbsent(EngineUnavailable):
@@ -37,18 +39,20 @@ def router(engine: EngineClient) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute, tags=["native"])
     _add_whole(routes, engine)
     _add_stream(routes, engine)
-    _add_vllm(routes)
+    _add_vllm(routes, engine)
     return routes
 
 
 def _add_whole(routes: APIRouter, engine: EngineClient) -> None:
     @routes.post("/basic_generate", response_model=TextReply, summary="Continue one prompt")
     async def basic_generate(request: Request, body: PromptBody) -> Response:
-        return json_reply({"generated_text": (await _texts(engine, request, [body.prompt], body))[0]})
+        lane = engine.lane(body.policy, WHOLE_LANE)
+        return json_reply({"generated_text": (await _texts(engine, request, [body.prompt], body, lane))[0]})
 
     @routes.post("/generate", response_model=TextsReply, summary="Continue several prompts")
     async def generate(request: Request, body: PromptsBody) -> Response:
-        texts = await _texts(engine, request, body.prompts, body) if body.prompts else []
+        lane = engine.lane(body.policy, WHOLE_LANE)
+        texts = await _texts(engine, request, body.prompts, body, lane) if body.prompts else []
         return json_reply({"generated_texts": texts})
 
 
@@ -60,35 +64,38 @@ def _add_stream(routes: APIRouter, engine: EngineClient) -> None:
         response_description='events `data: {"token": str, "sequence_id": str}`; the tokens joined are the text',
     )
     async def generate_stream(request: Request, body: PromptBody) -> Response:
+        lane = engine.lane(body.policy, STREAM_LANE)
         prompts = await read_texts(engine, [body.prompt])
-        generation = _submit(engine, request, prompts, body, STREAM_LANE)
+        generation = _submit(engine, request, prompts, body, lane)
         echo = body.prompt if body.echo else ""
         return EventStream(request, engine, generation, TokenEvents(generation.sequence_ids, echo))
 
 
-def _add_vllm(routes: APIRouter) -> None:
+def _add_vllm(routes: APIRouter, engine: EngineClient) -> None:
     @routes.post("/generate_vllm", response_model=TextsReply, summary="Continue several prompts with vLLM")
-    async def generate_vllm(body: VllmBody) -> Response:
-        raise VllmAbsent(
-            "vLLM isn't turned on here: install it in an environment of its own (pip install vllm), then start with "
-            "everystep serve --vllm-python PATH (that environment's Python) or --vllm-url URL (a running vLLM server)"
-        )
+    async def generate_vllm(request: Request, body: VllmBody) -> Response:
+        if VLLM_LANE not in engine.policies:
+            raise VllmAbsent(absent_words())
+        engine.check_ready(VLLM_LANE)
+        texts = await _texts(engine, request, body.prompts, body, VLLM_LANE) if body.prompts else []
+        return json_reply({"generated_texts": texts})
 
 
-async def _texts(engine: EngineClient, request: Request, texts: Sequence[str], body: LaneOptions) -> list[str]:
+async def _texts(
+    engine: EngineClient, request: Request, texts: Sequence[str], body: NativeOptions, lane: str
+) -> list[str]:
     prompts = await read_texts(engine, texts)
-    generation = _submit(engine, request, prompts, body, WHOLE_LANE)
+    generation = _submit(engine, request, prompts, body, lane)
     answers = await whole_answers(request, generation)
     echoes = texts if body.echo else [""] * len(texts)
     return [echo + answer.text for echo, answer in zip(echoes, answers, strict=True)]
 
 
 def _submit(
-    engine: EngineClient, request: Request, prompts: Sequence[Prompt], body: LaneOptions, lane: str
+    engine: EngineClient, request: Request, prompts: Sequence[Prompt], body: NativeOptions, lane: str
 ) -> Generation:
-    params = native_params(body, room_for([prompt.ids for prompt in prompts], engine.max_model_len))
-    policy = lane if body.policy is None else body.policy
-    return submit(engine, request, prompts, params, policy=policy, priority=body.priority, prefix="gen-")
+    params = native_params(body, room_for([prompt.ids for prompt in prompts], engine.max_model_len_of(lane)))
+    return submit(engine, request, prompts, params, policy=lane, priority=body.priority, prefix="gen-")
 
 
 class TokenEvents:

@@ -40,7 +40,7 @@ class NativeOptions(Body):
 class LaneOptions(NativeOptions):
     """The same, for endpoints that run in our lanes."""
 
-    policy: str | None = Field(None, description="static, per_token or continuous; null: the endpoint's own lane")
+    policy: str | None = Field(None, description="a lane of this server; null: the endpoint's own")
 
 
 class PromptBody(LaneOptions):

@@ -59,19 +59,21 @@ def _add_health(routes: APIRouter, engine: Watched) -> None:
     @routes.get("/health/live", tags=["health"], summary="Whether the process should be left running")
     async def live() -> JSONResponse:
         status = engine.status
-        return _health(status.is_live, status.reason)
+        return _health(status.is_live, status)
 
     @routes.get("/health", tags=["health"], summary="The same as /health/ready")
     @routes.get("/health/ready", tags=["health"], summary="Whether a request sent now would be served")
     async def ready() -> JSONResponse:
         status = engine.status
-        return _health(status.is_ready, status.reason)
+        return _health(status.is_ready, status)
 
 
-def _health(is_well: bool, reason: str) -> JSONResponse:
+def _health(is_well: bool, status: EngineStatus) -> JSONResponse:
+    """A lane that another engine serves (vLLM) has a word of its own, and no say in the status."""
+    lanes = {"lanes": status.lanes} if status.lanes else {}
     if is_well:
-        return JSONResponse({"status": "ok", "reason": None})
-    return JSONResponse({"status": "unavailable", "reason": reason}, status_code=503)
+        return JSONResponse({"status": "ok", "reason": None, **lanes})
+    return JSONResponse({"status": "unavailable", "reason": status.reason, **lanes}, status_code=503)
 
 
 def _add_numbers(routes: APIRouter, engine: Watched) -> None:

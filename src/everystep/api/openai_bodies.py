@@ -67,7 +67,7 @@ class OpenAIOptions(Body):
     min_tokens: int | None = None
     truncate_prompt_tokens: int | None = Field(None, description="keep only the prompt's last tokens")
     priority: Priority | None = None
-    policy: str | None = Field(None, description="static, per_token or continuous (default: --default-policy)")
+    policy: str | None = Field(None, description="a lane of this server (default: --default-policy)")
 
 
 class CompletionBody(OpenAIOptions):

@@ -42,20 +42,18 @@ def router(engine: EngineClient) -> APIRouter:
         refuse_undone(body)
         if body.stream_options is not None and not body.stream:
             raise InvalidParameter("stream_options needs stream=true", param="stream_options")
+        lane = engine.lane(body.policy, engine.settings.default_policy)
         prompt = await read_chat(engine, body.messages, body.truncate_prompt_tokens)
-        params = chat_params(body, room_for([prompt.ids], engine.max_model_len), engine.tokenizer.vocab_size)
-        return await _answer(engine, request, body, prompt, params)
+        params = chat_params(body, room_for([prompt.ids], engine.max_model_len_of(lane)), engine.tokenizer.vocab_size)
+        return await _answer(engine, request, body, prompt, params, lane)
 
     return routes
 
 
 async def _answer(
-    engine: EngineClient, request: Request, body: ChatBody, prompt: Prompt, params: SamplingParams
+    engine: EngineClient, request: Request, body: ChatBody, prompt: Prompt, params: SamplingParams, lane: str
 ) -> Response:
-    policy = engine.settings.default_policy if body.policy is None else body.policy
-    generation = submit(
-        engine, request, [prompt], params, policy=policy, priority=body.priority or 0, prefix="chatcmpl-"
-    )
+    generation = submit(engine, request, [prompt], params, policy=lane, priority=body.priority or 0, prefix="chatcmpl-")
     head = Head(generation.request_id, CHUNK if body.stream else WHOLE, engine.unix_s(), body.model)
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompt, params))

@@ -39,12 +39,13 @@ def router(engine: EngineClient) -> APIRouter:
     @routes.post("/v1/completions", summary="Continue prompts, as OpenAI's API does")
     async def completions(request: Request, body: CompletionBody) -> Response:
         _check(engine, body)
+        lane = engine.lane(body.policy, engine.settings.default_policy)
         prompts = await read_prompts(engine, body.prompt, body.truncate_prompt_tokens)
-        room = room_for([prompt.ids for prompt in prompts], engine.max_model_len)
+        room = room_for([prompt.ids for prompt in prompts], engine.max_model_len_of(lane))
         params = completion_params(body, room, engine.tokenizer.vocab_size)
         if params.max_tokens == 0:
             return _echo_alone(engine, request, body, prompts, params)
-        return await _generate(engine, request, body, prompts, params)
+        return await _generate(engine, request, body, prompts, params, lane)
 
     return routes
 
@@ -70,10 +71,14 @@ def _echo_alone(
 
 
 async def _generate(
-    engine: EngineClient, request: Request, body: CompletionBody, prompts: Sequence[Prompt], params: SamplingParams
+    engine: EngineClient,
+    request: Request,
+    body: CompletionBody,
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    lane: str,
 ) -> Response:
-    policy = engine.settings.default_policy if body.policy is None else body.policy
-    generation = submit(engine, request, prompts, params, policy=policy, priority=body.priority or 0, prefix=PREFIX)
+    generation = submit(engine, request, prompts, params, policy=lane, priority=body.priority or 0, prefix=PREFIX)
     head = _head(engine, body, generation.request_id)
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompts, params))

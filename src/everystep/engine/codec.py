@@ -20,17 +20,18 @@ from everystep.messages import (
     Shutdown,
     StepOutput,
     SubmitAll,
+    VllmNews,
     WorkerFailed,
 )
 
 ToWorker = SubmitAll | Abort | Shutdown
-FromWorker = StepOutput | EventsOnly | EngineInfo | WorkerFailed
+FromWorker = StepOutput | EventsOnly | EngineInfo | VllmNews | WorkerFailed
 
 HEADER = struct.Struct("!IB")  # payload bytes, tag
 MAX_FRAME_BYTES = 256 * 2**20
 RECEIVE_BYTES = 2**18
 
-_TYPES: tuple[type, ...] = (SubmitAll, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, WorkerFailed)
+_TYPES: tuple[type, ...] = (SubmitAll, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, VllmNews, WorkerFailed)
 _TAGS = {kind: tag for tag, kind in enumerate(_TYPES)}
 _DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(kind) for kind in _TYPES]
 _ENCODER = msgspec.msgpack.Encoder()

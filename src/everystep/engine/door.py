@@ -6,8 +6,11 @@ Owns the bounds of the line and their messages.  Ignorant of how a request came.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from everystep.config import Settings
+from everystep.engine.vllm.host_args import LANE as VLLM
+from everystep.engine.vllm.sampling import refuse_undone
 from everystep.errors import InvalidParameter, InvalidRequest, QueueFull
 from everystep.messages import EngineInfo, GenerationRequest
 from everystep.sched import check_fits
@@ -19,8 +22,9 @@ MAX_RETRY_AFTER_S = 60.0
 def check_request(request: GenerationRequest, info: EngineInfo, settings: Settings, vocab_size: int) -> None:
     """Raise the typed error of whatever makes this request unservable for ever."""
     params = request.params
-    if request.policy not in info.seats:
-        raise InvalidParameter(f"policy={request.policy!r} must be one of {', '.join(info.seats)}", param="policy")
+    check_lane(request.policy, info.seats)
+    if request.policy == VLLM:
+        refuse_undone(params)
     if params.max_tokens < 1:
         raise InvalidParameter("max_tokens=0 generates nothing; at least 1 is needed", param="max_tokens")
     num_sequences = len(request.prompts) * params.n
@@ -44,6 +48,12 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
             max_model_len=info.max_model_len,
             cache_tokens=info.num_blocks * info.block_size,
         )
+
+
+def check_lane(name: str, lanes: Collection[str]) -> None:
+    """Raise :class:`InvalidParameter` for a lane that isn't among those of the server."""
+    if name not in lanes:
+        raise InvalidParameter(f"policy={name!r} must be one of {', '.join(lanes)}", param="policy")
 
 
 class Line:

@@ -83,6 +83,8 @@ class SequenceStory:
     def tell(self, now_s: float) -> dict[str, Any]:
         life = self.life
         end_s = life.finish_s if life.finish_s is not None else now_s
+        if life.first_step is None and life.first_step_s is not None:  # vLLM's: it tells when, but no steps
+            self._end_cause(life.first_step_s, None)
         self._end_cause(end_s, self._cause)
         return {
             "sequence_id": life.sequence_id,

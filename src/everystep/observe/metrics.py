@@ -15,9 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from everystep.messages import EngineStatus, StepSummary
+from everystep.messages import EngineStatus, StepSummary, VllmLoad
 from everystep.observe.histogram import SECONDS, TOKENS, Histogram
 from everystep.observe.sequence_life import SequenceLife
+from everystep.observe.vllm_counts import VLLM, VllmCounts
 from everystep.types import FinishReason
 
 Labels = Sequence[str]
@@ -46,7 +47,7 @@ class Metrics:
         self._open = open_sequences
         self.num_accepted = dict.fromkeys(policies, 0)
         self.num_ended = {(policy, outcome): 0 for policy in policies for outcome in OUTCOMES}
-        self.seat_steps = {(policy, state): 0 for policy in policies for state in SEAT_STATES}
+        self.seat_steps = {(policy, state): 0 for policy in policies if policy != VLLM for state in SEAT_STATES}
         self.num_prompt_tokens = 0
         self.num_generation_tokens = 0
         self.num_prefix_hit_tokens = 0
@@ -54,6 +55,7 @@ class Metrics:
         self.num_worker_restarts = 0
         self.blocks_used = 0
         self.blocks_total = 0
+        self.vllm = VllmCounts() if VLLM in policies else None
         histograms = {name: Histogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
         self.histograms = histograms
         self.ttft_s = histograms["everystep_time_to_first_token_seconds"]
@@ -74,6 +76,11 @@ class Metrics:
         self.num_prefix_hit_tokens += summary.num_prefix_hit_tokens
         self.blocks_used = summary.blocks_used
         self.blocks_total = summary.blocks_total
+
+    def take_vllm_load(self, load: VllmLoad | None) -> None:
+        """vLLM's counts, as it last told them."""
+        if self.vllm is not None:
+            self.vllm.take(load)
 
     def render(self, status: EngineStatus, version: str) -> bytes:
         """Prometheus text format (:data:`CONTENT_TYPE`)."""
@@ -106,6 +113,8 @@ class _Scrape(Collector):
         yield from self._requests()
         yield from self._engine()
         yield from self._totals()
+        if self._metrics.vllm is not None:
+            yield from self._metrics.vllm.collect()
         for name, histogram in self._metrics.histograms.items():
             yield HistogramMetricFamily(
                 name, _HISTOGRAMS[name][0], buckets=histogram.cumulative(), sum_value=histogram.sum

@@ -6,7 +6,7 @@ Told everything, the time included (seconds since the server's start); decides n
 
 from __future__ import annotations
 
-from everystep.messages import StepOutput, Submit
+from everystep.messages import StepOutput, Submit, VllmLoad
 from everystep.observe.metrics import Metrics
 from everystep.observe.request_log import RequestLog
 from everystep.observe.sequence_life import SequenceLife
@@ -56,6 +56,16 @@ class Observer:
                 life.is_seated = True
                 self._note_first_step(life, output)
 
+    def started(self, sequence_id: str, at_s: float) -> None:
+        """vLLM has had the sequence in a forward pass, of which it tells no more than the time."""
+        if life := self._open.get(sequence_id):
+            life.is_seated = True
+            self._note_start(life, at_s)
+
+    def vllm_load(self, load: VllmLoad | None) -> None:
+        """What vLLM's scheduler counts; ``None`` where no vLLM is there any more."""
+        self.metrics.take_vllm_load(load)
+
     def worker_restarted(self) -> None:
         """A worker was started in place of one that ended unasked."""
         self.metrics.num_worker_restarts += 1
@@ -91,6 +101,9 @@ class Observer:
         """Resumption after preemption is no first step."""
         if life.first_step is None:
             life.first_step = output.summary.step
-            life.first_step_s = output.summary.start_s
-            self.metrics.num_prompt_tokens += life.num_prompt_tokens
-            self.metrics.queue_s.observe(output.summary.start_s - life.arrival_s)
+            self._note_start(life, output.summary.start_s)
+
+    def _note_start(self, life: SequenceLife, at_s: float) -> None:
+        life.first_step_s = at_s
+        self.metrics.num_prompt_tokens += life.num_prompt_tokens
+        self.metrics.queue_s.observe(max(0.0, at_s - life.arrival_s))

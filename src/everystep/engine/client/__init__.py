@@ -1,7 +1,7 @@
 """The async client of the engine: the one object that handlers talk to.
 
-Owns open requests, the door, deadlines and the terminal event of every accepted sequence, whatever dies.  Ignorant
-of HTTP and of how a worker steps.
+Owns the server's clock, the way of a request from the door to its lane, and the order of start and end.  Ignorant of
+HTTP and of how a worker, or vLLM, steps.
 """
 
 from __future__ import annotations
@@ -10,40 +10,33 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from everystep.checkpoint import open_checkpoint
 from everystep.config import Settings
 from everystep.engine.bootstrap import check_model
 from everystep.engine.choice import Choice, fan_out
+from everystep.engine.client.backends import Backend, Backends, lanes_of
 from everystep.engine.client.generation import Generation
-from everystep.engine.client.supervisor import Supervisor
+from everystep.engine.client.open_requests import OpenRequests
 from everystep.engine.codec import FromWorker
-from everystep.engine.door import Line, check_request
+from everystep.engine.door import check_lane, check_request
 from everystep.engine.handle import Spawn, WorkerProcess, WorkerThread
-from everystep.engine.lanes import POLICIES
 from everystep.engine.runners import cache_dir, check_settings
-from everystep.errors import (
-    EngineFailed,
-    EngineUnavailable,
-    EverystepError,
-    QueueFull,
-    QueueTimeout,
-    RequestTimeout,
-)
+from everystep.engine.vllm.launch import check_vllm_python, check_vllm_settings
+from everystep.errors import EngineFailed, EngineUnavailable, EverystepError, QueueFull
 from everystep.messages import (
-    Abort,
-    Delta,
     EngineInfo,
     EngineStatus,
     EventsOnly,
     GenerationRequest,
     StepOutput,
     SubmitAll,
+    VllmNews,
 )
 from everystep.observe.observer import Observer
 from everystep.text import Tokenizer
-from everystep.types import FinishReason, Runner, TokenEvent
+from everystep.types import Runner
 
 __all__ = ["EngineClient", "Generation"]
 
@@ -51,24 +44,21 @@ __all__ = ["EngineClient", "Generation"]
 class EngineClient:
     """Make it, ``await start()``, ``submit`` requests, ``await close()``.  All on one event loop."""
 
-    policies: tuple[str, ...] = POLICIES
-
     def __init__(self, settings: Settings, *, spawn: Spawn = WorkerProcess) -> None:
         check_settings(settings)
+        check_vllm_settings(settings)
         self.settings = settings
-        self.observer = Observer(policies=self.policies, step_log_size=settings.step_log_size)
+        self.observer = Observer(policies=lanes_of(settings), step_log_size=settings.step_log_size)
         self._spawn = spawn
         self._epoch_s = time.monotonic()
         self._tokenizer: Tokenizer | None = None
-        self._supervisor: Supervisor | None = None
-        self._owners: dict[str, Generation] = {}  # open sequence id → its request
-        self._open: dict[str, Choice] = {}
-        self._line = Line(settings.max_queue, settings.max_queue_tokens)
+        self._backends: Backends | None = None
+        self._requests = OpenRequests(
+            settings, self.observer, now_s=self.now_s, send=lambda lane, message: self._require().send(lane, message)
+        )
         self._random = random.Random(settings.seed)
         self._last_step = -1
         self._step_news: asyncio.Future[None] | None = None
-        self._all_ended = asyncio.Event()
-        self._all_ended.set()
         self._is_draining = False
 
     @classmethod
@@ -82,41 +72,40 @@ class EngineClient:
 
         Returns before the worker is ready: see :meth:`wait_ready` and :attr:`status`.
         """
-        self._supervisor = Supervisor(
-            self.settings,
-            self._spawn,
-            epoch_s=self._epoch_s,
-            next_step=lambda: self._last_step + 1,
-            on_message=self._on_message,
-            on_death=self._on_death,
-            on_restart=self.observer.worker_restarted,
-        )
         checkpoint = await asyncio.to_thread(open_checkpoint, self.settings.model, cache_dir(self.settings))
         check_model(self.settings, checkpoint)
-        self._supervisor.start()
+        await asyncio.to_thread(check_vllm_python, self.settings)
+        backends = Backends(self.settings, self._spawn, checkpoint, self, self._epoch_s)
+        backends.start()
+        self._backends = backends
         self._tokenizer = await asyncio.to_thread(Tokenizer, checkpoint.tokenizer)
 
     async def wait_ready(self) -> EngineInfo:
-        """Wait for the first worker.  Raises :class:`EngineFailed` if it can't be made ready."""
-        supervisor = self._require_supervisor()
-        await supervisor.settled.wait()
-        if supervisor.info is None:
-            raise EngineFailed(supervisor.last_words)
-        return supervisor.info
+        """Wait for the first engine.  Raises :class:`EngineFailed` if it can't be made ready."""
+        first = self._require().first
+        await first.settled.wait()
+        if first.info is None:
+            raise EngineFailed(first.last_words)
+        return first.info
 
     async def close(self) -> None:
-        """Refuse new requests, let the open ones end until the drain deadline, fail the rest, end the worker."""
+        """Refuse new requests, let the open ones end until the drain deadline, fail the rest, end the engines."""
         self._is_draining = True
         try:
-            await asyncio.wait_for(self._all_ended.wait(), self.settings.drain_timeout)
+            await asyncio.wait_for(self._requests.all_ended.wait(), self.settings.drain_timeout)
         except TimeoutError:
-            self._end_all(FinishReason.FAILED, EngineUnavailable("the server is shutting down"))
-        if self._supervisor is not None:
-            await self._supervisor.stop()
+            self._requests.fail_lanes(self.policies, EngineUnavailable("the server is shutting down"))
+        if self._backends is not None:
+            await self._backends.stop()
 
     def stop_accepting(self) -> None:
         """From now on every submit is refused; what runs goes on."""
         self._is_draining = True
+
+    def kill(self) -> None:
+        """End the engines' processes now, without asking."""
+        if self._backends is not None:
+            self._backends.kill()
 
     # --- what handlers use -----------------------------------------------------------------------
     def now_s(self) -> float:
@@ -135,42 +124,62 @@ class EngineClient:
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine is.  Raises :class:`EngineUnavailable` before the first worker is ready."""
-        supervisor = self._require_supervisor()
-        if supervisor.info is None:
-            raise EngineUnavailable(self.status.reason)
-        return supervisor.info
+        """What the first engine is.  Raises :class:`EngineUnavailable` before it is ready."""
+        return self._info_of(self._require().first)
 
     @property
     def max_model_len(self) -> int:
         return self.info.max_model_len
 
+    def max_model_len_of(self, lane: str) -> int:
+        """Raises :class:`EngineUnavailable` while nobody serves the lane."""
+        return self._info_of(self._require().of(lane)).max_model_len
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The lanes of this server."""
+        return self._backends.lanes if self._backends is not None else lanes_of(self.settings)
+
+    def lane(self, named: str | None, default: str) -> str:
+        """The lane that a client named, or the endpoint's own; where the server hasn't that, the server's first.
+
+        Raises :class:`InvalidParameter` for a named one that isn't here.
+        """
+        if named is not None:
+            check_lane(named, self.policies)
+            return named
+        return default if default in self.policies else self.policies[0]
+
+    def check_ready(self, lane: str) -> None:
+        """Raise :class:`EngineUnavailable`, with the reason, if a request for this lane wouldn't be served now."""
+        self._check_ready(self._require().of(lane))
+
     @property
     def worker_pid(self) -> int | None:
-        return self._supervisor.worker_pid if self._supervisor else None
+        return self._backends.first.worker_pid if self._backends else None
 
     @property
     def status(self) -> EngineStatus:
         """Live: some worker is, or will be, there.  Ready: a request sent now would be served."""
-        if self._supervisor is None:
+        if self._backends is None:
             return EngineStatus(is_live=True, is_ready=False, reason="the server is starting")
-        return self._supervisor.status(is_draining=self._is_draining, has_tokenizer=self._tokenizer is not None)
+        return self._backends.status(is_draining=self._is_draining, has_tokenizer=self._tokenizer is not None)
 
     def submit(self, request: GenerationRequest) -> Generation:
         """Take a request in, whole or not at all.  Raises the typed error of whatever speaks against it."""
-        status = self.status
-        if not status.is_ready:
-            raise EngineUnavailable(status.reason)
-        check_request(request, self.info, self.settings, self.tokenizer.vocab_size)
+        backend = self._require().of(request.policy)
+        self._check_ready(backend)
+        check_request(request, self._info_of(backend), self.settings, self.tokenizer.vocab_size)
         now_s = self.now_s()
         num_sequences = len(request.prompts) * request.params.n
+        num_tokens = sum(map(len, request.prompts)) * request.params.n
         try:
-            self._line.check_room(num_sequences, sum(map(len, request.prompts)) * request.params.n, now_s)
+            self._requests.line.check_room(num_sequences, num_tokens, now_s)
         except QueueFull:
             for _ in range(num_sequences):
                 self.observer.rejected(request.policy)
             raise
-        return self._accept(request, now_s)
+        return self._accept(request, backend, now_s)
 
     async def wait_for_step(self, after: int) -> None:
         """Return once a step numbered above ``after`` is in the step log."""
@@ -180,7 +189,7 @@ class EngineClient:
             await asyncio.shield(self._step_news)
 
     # --- one request -----------------------------------------------------------------------------
-    def _accept(self, request: GenerationRequest, now_s: float) -> Generation:
+    def _accept(self, request: GenerationRequest, backend: Backend, now_s: float) -> Generation:
         submits = fan_out(
             request,
             eos_token_ids=self.tokenizer.eos_token_ids,
@@ -188,101 +197,66 @@ class EngineClient:
             arrival_s=now_s,
         )
         choices = [Choice(index, submit, self.tokenizer) for index, submit in enumerate(submits)]
-        generation = Generation(request.request_id, choices, self._abort)
-        for choice in choices:
-            self._enter(choice, generation)
-        self._require_supervisor().send(SubmitAll(tuple(submits)))
-        self._set_deadlines(generation, request)
+        generation = self._requests.take_in(request, choices)
+        backend.send(SubmitAll(tuple(submits)))
+        self._requests.set_deadlines(generation, request)
         return generation
 
-    def _enter(self, choice: Choice, generation: Generation) -> None:
-        self._open[choice.sequence_id] = choice
-        self._owners[choice.sequence_id] = generation
-        self._all_ended.clear()
-        self._line.enter(choice.sequence_id, len(choice.submit.prompt_ids))
-        self.observer.accepted(choice.submit)
-
-    def _set_deadlines(self, generation: Generation, request: GenerationRequest) -> None:
-        """Deadlines are kept on this side, so that they hold whatever the worker does."""
-        call_later, timers = asyncio.get_running_loop().call_later, []
-        queue_s = self.settings.queue_timeout
-        total_s = request.timeout_s if request.timeout_s is not None else self.settings.request_timeout
-        if queue_s is not None:
-            late: EverystepError = QueueTimeout(f"waited {queue_s:g} s for a seat (--queue-timeout)")
-            timers.append(call_later(queue_s, self._expire, generation, True, late))
-        if total_s is not None:
-            late = RequestTimeout(f"took longer than {total_s:g} s (--request-timeout)")
-            timers.append(call_later(total_s, self._expire, generation, False, late))
-        generation.keep_deadlines(*timers)
-
-    def _expire(self, generation: Generation, only_waiting: bool, error: EverystepError) -> None:
-        late = [choice for choice in generation.choices if not (only_waiting and choice.is_started)]
-        self._end(late, FinishReason.TIMEOUT, error)
-
-    def _abort(self, generation: Generation) -> None:
-        self._end(generation.choices, FinishReason.ABORTED, None)
-
-    def _end_all(self, reason: FinishReason, error: EverystepError | None) -> None:
-        self._end(list(self._open.values()), reason, error)
-
-    def _end(self, choices: Iterable[Choice], reason: FinishReason, error: EverystepError | None) -> None:
-        """End choices on this side, then tell the worker; those that have ended already are left alone."""
-        for choice in choices:
-            if choice.sequence_id in self._open:
-                self._finish(choice, choice.end(reason, error))
-                self._require_supervisor().send(Abort(choice.sequence_id, reason))
-
-    def _finish(self, choice: Choice, delta: Delta) -> None:
-        """The one place where an open sequence becomes a closed one."""
-        assert delta.finish_reason is not None
-        del self._open[choice.sequence_id]
-        generation = self._owners.pop(choice.sequence_id)
-        self._line.leave(choice.sequence_id)
-        self.observer.finished(choice.sequence_id, delta.finish_reason, self.now_s())
-        generation.put(delta)
-        if not self._open:
-            self._all_ended.set()
-
-    # --- what the worker says --------------------------------------------------------------------
-    def _on_message(self, message: FromWorker) -> None:
+    # --- what the engines say (Hooks) --------------------------------------------------------------
+    def on_message(self, message: FromWorker) -> None:
         match message:
             case StepOutput():
                 self._on_step(message)
             case EventsOnly():
-                self._deliver(message.events)
+                self._requests.deliver(message.events)
+            case VllmNews():
+                self._on_vllm(message)
 
     def _on_step(self, output: StepOutput) -> None:
         self.observer.step(output)
         self._last_step = output.summary.step
         for sequence_id in output.started:
-            if choice := self._open.get(sequence_id):
-                choice.is_started = True
-                self._line.start(sequence_id, output.summary.start_s)
-        self._deliver(output.events)
+            self._requests.start(sequence_id, output.summary.start_s)
+        self._requests.deliver(output.events)
         if self._step_news is not None:
             self._step_news.set_result(None)
             self._step_news = None
 
-    def _deliver(self, events: Iterable[TokenEvent]) -> None:
-        now_s = self.now_s()
-        for event in events:
-            choice = self._open.get(event.sequence_id)
-            if choice is None:
-                continue  # ended on this side; the worker didn't know yet
-            if event.token is not None:
-                self.observer.token(event.sequence_id, now_s)
-            delta = choice.take(event)
-            if delta.finish_reason is None:
-                self._owners[event.sequence_id].put(delta)
-                continue
-            self._finish(choice, delta)
-            if event.finish_reason is None:  # a stop string: the worker doesn't read text
-                self._require_supervisor().send(Abort(event.sequence_id, FinishReason.STOP))
+    def _on_vllm(self, news: VllmNews) -> None:
+        for start in news.started:
+            if self._requests.start(start.sequence_id, start.at_s):
+                self.observer.started(start.sequence_id, start.at_s)
+        self._requests.deliver(news.events)
+        self._requests.fail(news.failures)
+        if news.load is not None:
+            self.observer.vllm_load(news.load)
 
-    def _on_death(self, words: str) -> None:
-        self._end_all(FinishReason.FAILED, EngineFailed(f"the worker ended while serving this request: {words}"))
+    def on_death(self, lanes: tuple[str, ...], words: str) -> None:
+        if "vllm" in lanes:
+            self.observer.vllm_load(None)
+        whose = "vLLM" if "vllm" in lanes else "the worker"
+        error: EverystepError = EngineFailed(f"{whose} ended while serving this request: {words}")
+        self._requests.fail_lanes(lanes, error)
 
-    def _require_supervisor(self) -> Supervisor:
-        if self._supervisor is None:
+    def on_restart(self) -> None:
+        self.observer.worker_restarted()
+
+    def next_step(self) -> int:
+        return self._last_step + 1
+
+    def _check_ready(self, backend: Backend) -> None:
+        status = backend.status(is_draining=self._is_draining, has_tokenizer=self._tokenizer is not None)
+        if not status.is_ready:
+            raise EngineUnavailable(status.reason)
+
+    def _info_of(self, backend: Backend) -> EngineInfo:
+        if backend.info is None:
+            raise EngineUnavailable(
+                backend.status(is_draining=self._is_draining, has_tokenizer=self._tokenizer is not None).reason
+            )
+        return backend.info
+
+    def _require(self) -> Backends:
+        if self._backends is None:
             raise EngineUnavailable("the server is starting")
-        return self._supervisor
+        return self._backends

@@ -14,7 +14,8 @@ from enum import StrEnum
 from everystep.config import Settings
 from everystep.engine.codec import FrameReader, FromWorker, ToWorker, encode
 from everystep.engine.handle import Spawn, WorkerHandle, worker_args
-from everystep.messages import EngineInfo, EngineStatus, Shutdown, WorkerFailed
+from everystep.errors import EverystepError
+from everystep.messages import EngineInfo, EngineStatus, Shutdown, VllmNews, WorkerFailed
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,10 @@ class Supervisor:
         on_message: Callable[[FromWorker], None],
         on_death: Callable[[str], None],
         on_restart: Callable[[], None],
+        who: str = "the worker",
+        explain: Callable[[WorkerHandle, str], str] = lambda handle, words: words,
     ) -> None:
+        """``who`` is its name for people; ``explain`` may know better than its last words why one ended."""
         self.phase = Phase.STOPPED
         self.info: EngineInfo | None = None
         self.last_words = ""
@@ -61,6 +65,9 @@ class Supervisor:
         self._on_message = on_message
         self._on_death = on_death
         self._on_restart = on_restart
+        self._who = who
+        self._explain = explain
+        self._started_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
         self._handle: WorkerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -70,6 +77,7 @@ class Supervisor:
 
     def start(self) -> None:
         self.phase = Phase.STARTING
+        self._started_s = self._now_s()
         self._task = asyncio.create_task(self._keep_running(), name="everystep-supervisor")
 
     async def stop(self) -> None:
@@ -80,7 +88,7 @@ class Supervisor:
         if self._task is not None:
             done, _ = await asyncio.wait([self._task], timeout=JOIN_TIMEOUT_S)
             if not done:
-                self._kill()
+                self.kill()
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
         self.phase = Phase.STOPPED
@@ -89,6 +97,11 @@ class Supervisor:
         """Queue a message.  Without a worker it is dropped: its sequences were failed when the worker died."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode(message))
+
+    def kill(self) -> None:
+        """End the worker without asking, now."""
+        if self._handle is not None:
+            self._handle.kill()
 
     @property
     def worker_pid(self) -> int | None:
@@ -115,11 +128,12 @@ class Supervisor:
     def _why_not_ready(self, is_draining: bool) -> str:
         if is_draining:
             return "the server is shutting down"
+        age_s = self._now_s() - self._started_s
         return {
-            Phase.STARTING: "the worker is starting",
+            Phase.STARTING: f"{self._who} is starting ({age_s:.0f} s)",
             Phase.READY: "the tokenizer is loading",
-            Phase.RESTARTING: f"the worker is restarting: {self.last_words}",
-            Phase.FAILED: f"the worker can't run: {self.last_words}",
+            Phase.RESTARTING: f"{self._who} is restarting: {self.last_words}",
+            Phase.FAILED: f"{self._who} can't run: {self.last_words}",
             Phase.STOPPED: "the server is stopped",
         }[self.phase]
 
@@ -144,7 +158,7 @@ class Supervisor:
         """A worker that never got ready won't get ready by trying again: its settings or its model are wrong."""
         self.last_words = words
         self.phase = Phase.FAILED if give_up else Phase.RESTARTING
-        logger.error("worker ended: %s; %s", words, "giving up" if give_up else "starting another")
+        logger.error("%s ended: %s; %s", self._who, words, "giving up" if give_up else "starting another")
         self._on_death(words)
         if give_up:
             self.settled.set()
@@ -153,8 +167,10 @@ class Supervisor:
         """As :meth:`_run_one`; an error on this side ends the worker as its own death would: nobody is left hanging."""
         try:
             return await self._run_one()
+        except EverystepError as error:
+            return error.message
         except Exception as error:
-            logger.exception("the worker's supervisor failed")
+            logger.exception("the supervisor of %s failed", self._who)
             return f"{type(error).__name__}: {error}"
 
     async def _run_one(self) -> str:
@@ -165,7 +181,7 @@ class Supervisor:
         reader, self._writer = await asyncio.open_connection(sock=handle.socket, limit=READ_BYTES)
         watch = asyncio.create_task(self._watch(handle), name="everystep-heartbeat")
         try:
-            return await self._listen(reader)
+            words = await self._listen(reader, handle)
         finally:
             watch.cancel()
             self._writer.close()
@@ -173,8 +189,9 @@ class Supervisor:
             handle.kill()
             await asyncio.to_thread(handle.join, JOIN_TIMEOUT_S)
             self._handle = None
+        return self._explain(handle, words)
 
-    async def _listen(self, reader: asyncio.StreamReader) -> str:
+    async def _listen(self, reader: asyncio.StreamReader, handle: WorkerHandle) -> str:
         frames = FrameReader()
         last_words = "the process ended"
         while True:
@@ -189,7 +206,10 @@ class Supervisor:
                     last_words = message.message
                     continue
                 if isinstance(message, EngineInfo):
+                    handle.heartbeat[0] = max(handle.heartbeat[0], self._now_s())
                     self._note_ready(message)
+                if isinstance(message, VllmNews):  # vLLM's process shares no memory with ours
+                    handle.heartbeat[0] = message.beat_s
                 self._on_message(message)  # type: ignore[arg-type]  # a worker sends FromWorker only
 
     def _note_ready(self, info: EngineInfo) -> None:
@@ -203,10 +223,8 @@ class Supervisor:
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             if self.is_stalled():
-                logger.error("worker %d made no step for %.1f s: ending it", handle.pid, self.beat_age_s())
+                logger.error(
+                    "%s (process %d) made no step for %.1f s: ending it", self._who, handle.pid, self.beat_age_s()
+                )
                 handle.kill()
                 return
-
-    def _kill(self) -> None:
-        if self._handle is not None:
-            self._handle.kill()

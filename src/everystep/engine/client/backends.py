@@ -1,0 +1,155 @@
+"""Who serves which lane: our own worker, vLLM, or both side by side.
+
+Owns the choice from the settings, the way from a lane to who serves it, and what is said of lanes that aren't ready.
+Ignorant of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from typing import Protocol
+
+from everystep.architecture import Checkpoint
+from everystep.config import Settings
+from everystep.engine.client.supervisor import Supervisor
+from everystep.engine.codec import FromWorker, ToWorker
+from everystep.engine.door import check_lane
+from everystep.engine.handle import Spawn, WorkerHandle
+from everystep.engine.lanes import POLICIES
+from everystep.engine.runners import OWN_LANES
+from everystep.engine.vllm.host_args import LANE as VLLM
+from everystep.engine.vllm.launch import is_vllm_on, spawn_vllm
+from everystep.engine.vllm.process import VllmProcess
+from everystep.messages import EngineInfo, EngineStatus
+
+
+class Backend(Protocol):
+    """What serves some lanes behind ``submit / abort / events``."""
+
+    info: EngineInfo | None
+    last_words: str
+    settled: asyncio.Event  # ready, or given up
+
+    def start(self) -> None:
+        """Begin to become ready."""
+
+    async def stop(self) -> None:
+        """End it, asking first."""
+
+    def kill(self) -> None:
+        """End it, now."""
+
+    def send(self, message: ToWorker) -> None:
+        """Queue a message; dropped where nobody is there to take it."""
+
+    def status(self, *, is_draining: bool, has_tokenizer: bool) -> EngineStatus:
+        """Whether it would serve a request sent now."""
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The process it runs in, if it has one here."""
+
+
+class Hooks(Protocol):
+    """Who is told what backends say."""
+
+    def on_message(self, message: FromWorker) -> None: ...
+
+    def on_death(self, lanes: tuple[str, ...], words: str) -> None: ...
+
+    def on_restart(self) -> None: ...
+
+    def next_step(self) -> int: ...
+
+
+def lanes_of(settings: Settings) -> tuple[str, ...]:
+    """The lanes that a server with these settings has, its own first."""
+    own = OWN_LANES.get(settings.runner, POLICIES)
+    return (*own, VLLM) if is_vllm_on(settings) and VLLM not in own else own
+
+
+class Backends:
+    """All engines of one server.  The first is the one that readiness is about."""
+
+    def __init__(self, settings: Settings, spawn: Spawn, checkpoint: Checkpoint, hooks: Hooks, epoch_s: float) -> None:
+        lanes = lanes_of(settings)
+        own = tuple(lane for lane in lanes if lane != VLLM)
+        served: dict[tuple[str, ...], Backend] = {}
+        if own:
+            served[own] = _supervisor(settings, spawn, own, hooks, epoch_s)
+        if VLLM in lanes:
+            served[(VLLM,)] = _vllm(settings, checkpoint, hooks, epoch_s)
+        self.all = tuple(served.values())
+        self.first = self.all[0]
+        self._by_lane: Mapping[str, Backend] = {lane: one for group, one in served.items() for lane in group}
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Those there are.  Which of its own a worker serves is certain when it is ready."""
+        return tuple(lane for lane, one in self._by_lane.items() if one.info is None or lane in one.info.seats)
+
+    def of(self, lane: str) -> Backend:
+        """Raises :class:`InvalidParameter` for a lane that this server hasn't."""
+        check_lane(lane, self.lanes)
+        return self._by_lane[lane]
+
+    def send(self, lane: str, message: ToWorker) -> None:
+        self._by_lane[lane].send(message)
+
+    def status(self, *, is_draining: bool, has_tokenizer: bool) -> EngineStatus:
+        """The first one's, with a word for each lane where there are others."""
+        status = self.first.status(is_draining=is_draining, has_tokenizer=has_tokenizer)
+        if len(self.all) == 1:
+            return status
+        words = {
+            lane: self._by_lane[lane].status(is_draining=is_draining, has_tokenizer=has_tokenizer).reason or "ready"
+            for lane in self.lanes
+        }
+        return EngineStatus(status.is_live, status.is_ready, status.reason, status.info, words)
+
+    def start(self) -> None:
+        for one in self.all:
+            one.start()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(one.stop() for one in self.all))
+
+    def kill(self) -> None:
+        for one in self.all:
+            one.kill()
+
+
+def _supervisor(settings: Settings, spawn: Spawn, lanes: tuple[str, ...], hooks: Hooks, epoch_s: float) -> Supervisor:
+    return Supervisor(
+        settings,
+        spawn,
+        epoch_s=epoch_s,
+        next_step=hooks.next_step,
+        on_message=hooks.on_message,
+        on_death=functools.partial(hooks.on_death, lanes),
+        on_restart=hooks.on_restart,
+    )
+
+
+def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: float) -> Backend:
+    if settings.vllm_url is not None:
+        from everystep.engine.vllm.remote import RemoteVllm
+
+        return RemoteVllm(settings, epoch_s=epoch_s, on_message=hooks.on_message)
+    return Supervisor(
+        settings,
+        functools.partial(spawn_vllm, checkpoint=checkpoint),
+        epoch_s=epoch_s,
+        next_step=hooks.next_step,
+        on_message=hooks.on_message,
+        on_death=functools.partial(hooks.on_death, (VLLM,)),
+        on_restart=hooks.on_restart,
+        who="vLLM",
+        explain=_explain,
+    )
+
+
+def _explain(handle: WorkerHandle, words: str) -> str:
+    return handle.explain(words) if isinstance(handle, VllmProcess) else words

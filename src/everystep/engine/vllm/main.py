@@ -1,0 +1,92 @@
+"""Entry point of the process that runs vLLM.
+
+Owns its life: it ends with whoever started it, whatever happens, and takes vLLM's own processes along.  Runs in vLLM's
+environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+
+from everystep.engine.codec import encode
+from everystep.engine.vllm.build import VllmEngine
+from everystep.engine.vllm.host import Host
+from everystep.engine.vllm.host_args import HostArgs
+from everystep.messages import VllmLoad, WorkerFailed
+
+# A child that outlives the host by one system call: it ends the group when the host's end of the pipe closes, so that
+# no process of vLLM's is left even where the host was killed.
+REAPER = "import os, signal; os.read(0, 1); os.killpg(0, signal.SIGKILL)"
+
+
+def main(fd: int) -> None:
+    """Serve on the inherited socket.  The process leads a group of its own, which ends with it."""
+    os.set_inheritable(fd, False)
+    sock = socket.socket(fileno=fd)
+    args = msgspec.json.decode(sys.stdin.buffer.read(), type=HostArgs)
+    start_reaper()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal's signals are the parent's business
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        asyncio.run(_serve(sock, args))
+    except BaseException as error:
+        _say_last_word(sock, error)
+        raise
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.killpg(0, signal.SIGKILL)
+
+
+def start_reaper() -> None:
+    """Its pipe is never written to and has one writing end, ours."""
+    reading, _writing = os.pipe()
+    subprocess.Popen([sys.executable, "-I", "-S", "-c", REAPER], stdin=reading)
+    os.close(reading)
+
+
+async def _serve(sock: socket.socket, args: HostArgs) -> None:
+    hosts: list[Host] = []
+
+    def on_load(load: VllmLoad) -> None:
+        for host in hosts:
+            host.take_load(load)
+
+    is_built = threading.Event()
+    watch = threading.Thread(target=_leave_if_told, args=(sock, is_built), daemon=True)
+    watch.start()
+    engine = VllmEngine(args, on_load)
+    await engine.warm_up()
+    is_built.set()
+    watch.join()
+    host = Host(engine, lambda: time.monotonic() - args.epoch_s, args.epoch_s)
+    hosts.append(host)
+    try:
+        await host.run(sock, engine.info())
+    finally:
+        engine.close()
+
+
+def _leave_if_told(sock: socket.socket, is_built: threading.Event) -> None:
+    """While vLLM is built the loop can't listen.  Nothing is sent before it is ready but the order to leave."""
+    while not is_built.is_set():
+        if select.select([sock], [], [], 0.2)[0]:
+            os.killpg(0, signal.SIGKILL)
+
+
+def _say_last_word(sock: socket.socket, error: BaseException) -> None:
+    try:
+        sock.setblocking(True)
+        sock.sendall(encode(WorkerFailed(f"{type(error).__name__}: {error}")))
+    except OSError as unsaid:
+        print(f"nobody is left to hear: {unsaid}", file=sys.stderr)
