@@ -3,3 +3,7 @@
 Owns the attention function that is registered with transformers, the cache's tensors and the packing of a plan.
 Ignorant of model code: what a layer is, transformers knows.
 """
+
+from everystep.runner.torch_paged.torch_runner import TorchRunner
+
+__all__ = ["TorchRunner"]
