@@ -6,17 +6,16 @@ the same at once.  Ignorant of the files' content.
 
 from __future__ import annotations
 
-import fcntl
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from everystep.architecture import Checkpoint
 from everystep.checkpoint.download import Progress, Silent
 from everystep.checkpoint.expected import expected_shapes
+from everystep.checkpoint.file_lock import exclusive
 from everystep.checkpoint.hf_config_files import config_json, generation_config_json, tokenizer_config_json
 from everystep.checkpoint.safetensors_file import SafetensorsFile
 from everystep.checkpoint.safetensors_writer import num_data_bytes, write_float32
@@ -39,7 +38,10 @@ def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None
     progress = progress or Silent()
     try:
         if not is_whole(folder):
-            with _alone(folder, progress):
+            waiting = functools.partial(
+                progress.stage, "waiting for another process that converts the same model", None
+            )
+            with exclusive(_beside(folder, "lock"), waiting):
                 if not is_whole(folder):  # another process may have made it meanwhile
                     _convert(checkpoint, folder, progress)
     except OSError as error:
@@ -63,19 +65,6 @@ def is_whole(folder: Path) -> bool:
         return (folder / WHOLE).is_file() and bool(SafetensorsFile(folder / WEIGHTS).arrays)
     except (ModelError, OSError):
         return False
-
-
-@contextmanager
-def _alone(folder: Path, progress: Progress) -> Iterator[None]:
-    """No other process converts to this folder meanwhile.  The lock ends with its holder, however that ends."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _beside(folder, "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress.stage("waiting for another process that converts the same model", None)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _beside(folder: Path, what: str) -> Path:

@@ -102,7 +102,7 @@ class HfWeights:
 
 
 def _weight_files(folder: Path) -> list[SafetensorsFile]:
-    names = _weight_names(folder)
+    names = weight_names(folder)
     if not names:
         pickles = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         only = "; it holds pickles, which are never loaded: convert them to safetensors" if pickles else ""
@@ -113,7 +113,7 @@ def _weight_files(folder: Path) -> list[SafetensorsFile]:
     return [SafetensorsFile(folder / name) for name in names]
 
 
-def _weight_names(folder: Path) -> list[str]:
+def weight_names(folder: Path) -> list[str]:
     """By the index if there is one; a lone file needs none."""
     index = read_fields_if_there(folder / INDEX)
     weight_map = index.raw("weight_map")

@@ -5,17 +5,18 @@ Owns the order in which these are tried.  Ignorant of what is inside the files.
 
 from __future__ import annotations
 
+import logging
 import os
-import re
 from pathlib import Path
 
 from everystep.architecture import Checkpoint
 from everystep.checkpoint.gguf_checkpoint import open_gguf
 from everystep.checkpoint.hf_checkpoint import open_hf_folder
-from everystep.checkpoint.pull import DEFAULT_MODEL, fetch_from_hub, pull
+from everystep.checkpoint.hub import HubId, cached_snapshot, fetch_from_hub, parse_hub_id
+from everystep.checkpoint.pull import DEFAULT_MODEL, pull
 from everystep.errors import ModelError
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+logger = logging.getLogger(__name__)
 
 
 def default_cache_dir() -> Path:
@@ -43,6 +44,15 @@ def _locate(name: str, cache_dir: Path) -> Path:
         raise ModelError(f"{path} is neither a .gguf file nor a Hugging Face folder")
     if path.exists():
         return path
-    if HUB_ID.fullmatch(name) and not name.startswith("."):
-        return fetch_from_hub(name)
-    raise ModelError(f"no model {name!r}: not {DEFAULT_MODEL!r}, no such file or folder, and no hub id (owner/name)")
+    hub_id = parse_hub_id(name)
+    if hub_id is not None:
+        return cached_snapshot(hub_id) or _fetch(hub_id, cache_dir)
+    raise ModelError(
+        f"no model {name!r}: not {DEFAULT_MODEL!r}, no such file or folder, and no hub id (owner/name[@revision])"
+    )
+
+
+def _fetch(hub_id: HubId, cache_dir: Path) -> Path:
+    """Gigabytes, perhaps, and nobody watches a bar: the log says what takes so long."""
+    logger.info("%s isn't in the cache and is fetched; `everystep pull %s` shows a bar", hub_id, hub_id)
+    return fetch_from_hub(hub_id, cache_dir)

