@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import click
 
+from everystep.cli_bench import bench
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
@@ -97,7 +98,7 @@ def _trace_if_debugging(context: click.Context | None) -> None:
         traceback.print_exc()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(commands=[bench], context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="everystep %(version)s")
 def commands() -> None:
     """Serve a language model, and see who shares each forward pass.

@@ -1,0 +1,88 @@
+"""A started program with all its descendants: how much CPU it takes, when it is quiet, and that it ends.
+
+Owns the reading of ``/proc`` and the signals.  Ignorant of what the program does.  Without ``/proc`` a tree is the
+program alone and nobody knows whether it is quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+PROC = Path("/proc")
+END_DEADLINE_S = 40.0  # above everystep's own drain deadline
+QUIET_CORES = 0.05
+SAMPLE_S = 0.5
+QUIET_SAMPLES = 2
+QUIET_DEADLINE_S = 60.0
+
+
+def descendants(pid: int) -> list[int]:
+    """``pid`` and every process below it, as of now."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents().items():
+        children.setdefault(parent, []).append(child)
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _parents() -> dict[int, int]:
+    parents = {}
+    for path in PROC.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            parents[int(path.parent.name)] = int(_fields(path)[1])
+    return parents
+
+
+def _fields(stat: Path) -> list[str]:
+    """Fields of ``/proc/PID/stat`` from the third on: the second, a name, may hold spaces."""
+    return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of the tree so far, without what has ended in it."""
+    ticks = 0
+    for each in descendants(pid):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _fields(PROC / str(each) / "stat")[11:13]))  # utime, stime
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def settle(pid: int) -> float | None:
+    """Wait until the tree is quiet; cores that it takes then.  ``None`` where nobody can know.
+
+    A server may still compile in the background after its first answer.  One that never gets quiet is left at the
+    deadline, and what it takes is for the report: it slows its neighbours.
+    """
+    if not (PROC / str(pid) / "stat").exists():
+        return None
+    cores, num_quiet = 0.0, 0
+    for _ in range(int(QUIET_DEADLINE_S / SAMPLE_S)):
+        before_s = cpu_s(pid)
+        await asyncio.sleep(SAMPLE_S)
+        cores = max(cpu_s(pid) - before_s, 0.0) / SAMPLE_S
+        num_quiet = num_quiet + 1 if cores < QUIET_CORES else 0
+        if num_quiet == QUIET_SAMPLES:
+            break
+    return cores
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Ask it to end; whatever of its tree is left after the deadline is killed."""
+    tree = descendants(process.pid) if process.returncode is None else []
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), END_DEADLINE_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+    for pid in set(tree[1:]) & _parents().keys():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
