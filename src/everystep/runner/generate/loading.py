@@ -23,6 +23,8 @@ OTHER_PRECISIONS = ("int8", "int4")
 BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})  # as /proc/cpuinfo calls them
 # Frequencies that follow the longest row of a batch, so that neighbours would change each other's tokens.
 ROPES_OF_THE_BATCH = ("dynamic", "longrope")
+# Models whose causal mask is a table as wide as the context, which a rectangle with its padding may outgrow.
+MASK_TABLES = ("gpt_neo", "openai-gpt")
 # Share of the largest logit by which padding may move the logits: rounding stays far below, shifted positions above.
 PADDING_TOLERANCE = {"f32": 1e-3, "bf16": 0.1}
 PROBE = [3, 5, 2, 4]  # tokens that any vocabulary has
@@ -90,6 +92,11 @@ def _check_kind(config: Any) -> None:
     kind = config.model_type
     if config.is_encoder_decoder:
         raise UnsupportedModel(f"{kind} is an encoder-decoder model; runner='hf-generate' serves decoder-only ones")
+    if kind in MASK_TABLES:
+        raise UnsupportedModel(
+            f"{kind} keeps its causal mask as a table of the context's width; a round's longest prompt and longest "
+            "output together may be wider"
+        )
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     layers = [value for value in rope.values() if isinstance(value, dict)] or [rope]  # one for each kind of layer
     for layer in layers:
