@@ -76,6 +76,7 @@ class Settings(BaseModel):
     # vLLM beside our lanes
     vllm_python: Path | None = Field(None, description="Python of an environment that has vLLM")
     vllm_url: str | None = Field(None, description="OpenAI-compatible vLLM server to use")
+    vllm_api_key: str | None = Field(None, description="API key of the vLLM server; better given as a variable")
     vllm_arg: tuple[str, ...] = Field(
         (), description="KEY=VALUE of vLLM's engine arguments; may be given more than once"
     )

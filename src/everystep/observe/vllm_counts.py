@@ -25,7 +25,12 @@ class VllmCounts:
         self._num_hits_before = 0
 
     def take(self, load: VllmLoad | None) -> None:
-        if load is None:
+        """``None``: no vLLM is there.  Counts below the last ones are another vLLM's, which began at 0."""
+        if (
+            load is None
+            or load.num_preemptions < self.load.num_preemptions
+            or load.num_prefix_hit_tokens < self.load.num_prefix_hit_tokens
+        ):
             self._num_preemptions_before += self.load.num_preemptions
             self._num_hits_before += self.load.num_prefix_hit_tokens
         self.load = load or NONE

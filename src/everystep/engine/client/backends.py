@@ -23,14 +23,23 @@ from everystep.engine.vllm.host_args import LANE as VLLM
 from everystep.engine.vllm.launch import is_vllm_on, spawn_vllm
 from everystep.engine.vllm.process import VllmProcess
 from everystep.messages import EngineInfo, EngineStatus
+from everystep.text import Tokenizer
 
 
 class Backend(Protocol):
     """What serves some lanes behind ``submit / abort / events``."""
 
-    info: EngineInfo | None
-    last_words: str
-    settled: asyncio.Event  # ready, or given up
+    @property
+    def info(self) -> EngineInfo | None:
+        """What it is; ``None`` before it was ready for the first time."""
+
+    @property
+    def last_words(self) -> str:
+        """Why it can't serve, in words."""
+
+    @property
+    def settled(self) -> asyncio.Event:
+        """Set when it is ready, or has given up."""
 
     def start(self) -> None:
         """Begin to become ready."""
@@ -137,7 +146,8 @@ def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: flo
     if settings.vllm_url is not None:
         from everystep.engine.vllm.remote import RemoteVllm
 
-        return RemoteVllm(settings, epoch_s=epoch_s, on_message=hooks.on_message)
+        make_tokenizer = functools.partial(Tokenizer, checkpoint.tokenizer)
+        return RemoteVllm(settings, make_tokenizer, epoch_s=epoch_s, on_message=hooks.on_message)
     return Supervisor(
         settings,
         functools.partial(spawn_vllm, checkpoint=checkpoint),

@@ -19,14 +19,12 @@ import time
 import msgspec
 
 from everystep.engine.codec import encode
+from everystep.engine.vllm import group
 from everystep.engine.vllm.build import VllmEngine
+from everystep.engine.vllm.group import end_group
 from everystep.engine.vllm.host import Host
 from everystep.engine.vllm.host_args import HostArgs
 from everystep.messages import VllmLoad, WorkerFailed
-
-# A child that outlives the host by one system call: it ends the group when the host's end of the pipe closes, so that
-# no process of vLLM's is left even where the host was killed.
-REAPER = "import os, signal; os.read(0, 1); os.killpg(0, signal.SIGKILL)"
 
 
 def main(fd: int) -> None:
@@ -45,13 +43,16 @@ def main(fd: int) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.killpg(0, signal.SIGKILL)
+        end_group(os.getpgrp())
 
 
 def start_reaper() -> None:
-    """Its pipe is never written to and has one writing end, ours."""
+    """A child that ends the group when we die, even if we are killed.
+
+    It sees the end of a pipe that is never written to and has one writing end, ours.
+    """
     reading, _writing = os.pipe()
-    subprocess.Popen([sys.executable, "-I", "-S", "-c", REAPER], stdin=reading)
+    subprocess.Popen([sys.executable, "-I", "-S", group.__file__], stdin=reading)
     os.close(reading)
 
 
@@ -81,7 +82,8 @@ def _leave_if_told(sock: socket.socket, is_built: threading.Event) -> None:
     """While vLLM is built the loop can't listen.  Nothing is sent before it is ready but the order to leave."""
     while not is_built.is_set():
         if select.select([sock], [], [], 0.2)[0]:
-            os.killpg(0, signal.SIGKILL)
+            end_group(os.getpgrp())
+            os._exit(0)  # from a thread: the loop is busy, and nothing is left to tidy up
 
 
 def _say_last_word(sock: socket.socket, error: BaseException) -> None:

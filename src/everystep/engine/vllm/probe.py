@@ -5,12 +5,14 @@ Owns the versions that are supported and the words for each thing that may be wr
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from everystep.engine.vllm.process import clean_environment
 from everystep.errors import ConfigError
 
 MIN_PYTHON = (3, 11)
@@ -74,7 +76,12 @@ def version_tuple(version: str) -> tuple[int, int]:
 def _ask(python: Path) -> Answer:
     try:
         done = subprocess.run(
-            [str(python), "-I", "-c", QUESTION], capture_output=True, text=True, timeout=PROBE_S, check=False
+            [str(python), "-c", QUESTION],
+            env={**clean_environment(os.environ), "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_S,
+            check=False,
         )
         return msgspec.json.decode(done.stdout, type=Answer)
     except OSError as error:

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import socket
 import subprocess
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from everystep.engine.handle import SOCKET_BUFFER_BYTES
+from everystep.engine.vllm.group import end_group
 from everystep.engine.vllm.host_args import HostArgs
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ FIXED_VARIABLES = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_COLOR": "0",
     "PYTHONUNBUFFERED": "1",
+    "PYTHONSAFEPATH": "1",  # the folder that the server runs in is no place to import from
 }
 DROPPED_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "VLLM_CPU_KVCACHE_SPACE")
 
@@ -86,8 +87,7 @@ class VllmProcess:
 
     def kill(self) -> None:
         """End the whole group: vLLM's engine and its workers are children of the host."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        end_group(self._process.pid)
 
     def join(self, timeout_s: float) -> bool:
         with contextlib.suppress(subprocess.TimeoutExpired):
