@@ -109,13 +109,18 @@ class VllmProcess:
             logger.debug("%s", line)
 
 
-def environment(ours: Mapping[str, str], num_threads: int, cache_root: Path, *, binds_threads: bool) -> dict[str, str]:
-    """vLLM's variables: the user's own, without ours and without what would lead its Python to our libraries."""
-    kept = {
+def clean_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The user's variables, without ours and without what would lead another Python to our libraries."""
+    return {
         name: value
         for name, value in ours.items()
         if not name.startswith("EVERYSTEP_") and name not in DROPPED_VARIABLES
     }
+
+
+def environment(ours: Mapping[str, str], num_threads: int, cache_root: Path, *, binds_threads: bool) -> dict[str, str]:
+    """vLLM's variables.  ``binds_threads``: vLLM chooses how many threads it computes with, and where."""
+    kept = clean_environment(ours)
     threads = {} if binds_threads else {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(num_threads)}
     return {"VLLM_CACHE_ROOT": str(cache_root / "vllm"), **kept, **threads, **FIXED_VARIABLES}
 
