@@ -39,8 +39,11 @@ def run(lineup: Lineup, order: ClosedOrder, out: Path, bar: Bar) -> Result:
 
     However it ends, a signal included, every process that it started has ended when this returns or raises.
     """
-    with asyncio.Runner() as runner:
-        result = runner.run(_measure(lineup, order, bar))
+    try:
+        with asyncio.Runner() as runner:
+            result = runner.run(_measure(lineup, order, bar))
+    except asyncio.CancelledError:  # by SIGTERM
+        raise KeyboardInterrupt from None
     (out / "bench.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (out / "bench.csv").write_text(csv_of(result["runs"]), encoding="utf-8")
     (out / "bench.md").write_text(markdown_page(result), encoding="utf-8")
@@ -54,6 +57,7 @@ async def _measure(lineup: Lineup, order: ClosedOrder, bar: Bar) -> Result:
     async with lined_up(lineup, bar.say) as roster:
         load = order.load(roster.token_ids)
         bar.total(load.num_turns * len(roster.contenders))
+        bar.say(f"measuring {', '.join(contender.label for contender in roster.contenders)}")
         async for cells in run_closed(roster.contenders, load, bar.turn):
             runs += runs_of(cells, load.max_tokens)
     roster.notes += client_notes(runs)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 PROC = Path("/proc")
 END_DEADLINE_S = 40.0  # above everystep's own drain deadline
@@ -73,16 +76,20 @@ async def settle(pid: int) -> float | None:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Ask it to end; whatever of its tree is left after the deadline is killed."""
+    """Ask it to end.  Whatever of its tree is left at the deadline, or when this is cancelled, is killed."""
     tree = descendants(process.pid) if process.returncode is None else []
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), END_DEADLINE_S)
-        except TimeoutError:
+    try:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(END_DEADLINE_S):
+                await process.wait()
+    except TimeoutError:
+        logger.warning("process %d didn't end in %g s: killed", process.pid, END_DEADLINE_S)
+    finally:
+        if process.returncode is None:
             process.kill()
-            await process.wait()
-    for pid in set(tree[1:]) & _parents().keys():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        for pid in set(tree[1:]) & _parents().keys():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await process.wait()
