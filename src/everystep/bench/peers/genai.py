@@ -73,4 +73,6 @@ async def running_genai(python: str, model: Path, limits: Sequence[str], log: Pa
     try:
         yield GenaiContender(process, log)
     finally:
+        assert process.stdin is not None
+        process.stdin.close()
         await asyncio.shield(end(process))

@@ -1,0 +1,94 @@
+"""``everystep bench`` from end to end: a server of its own with the fake runner, files, interruption, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
+DEADLINE_S = 100.0
+FIXED = ["--model", str(TINY), "--runner", "fake", "--kv-cache-gib", "0.001"]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("EVERYSTEP_")}
+    return outside | {"PYTHONPATH": str(ROOT / "src"), "EVERYSTEP_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def command(tmp_path: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "everystep", "bench", *FIXED, "--out", str(tmp_path / "results"), *flags]
+
+
+def bench(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(tmp_path, *flags), capture_output=True, text=True, env=environment(tmp_path), timeout=DEADLINE_S
+    )
+
+
+def test_it_measures_every_lane_leaves_out_who_is_absent_and_writes_the_files(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "python")
+    peers = ["--engine", "hf-generate", "--torch-python", nowhere, "--engine", "openvino-genai"]
+    done = bench(
+        tmp_path, "-n", "1,6", "--repeats", "1", "--max-tokens", "3", "--policies", "static,continuous,vllm", "--json",
+        *peers, "--genai-python", nowhere,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "results" / "bench.json").read_text(encoding="utf-8"))
+    assert json.loads(done.stdout) == result
+    assert [(run["policy"], run["n"]) for run in result["runs"]] == [
+        ("static", 1), ("continuous", 1), ("static", 6), ("continuous", 6),
+    ]  # fmt: skip
+    assert {line.split(" isn't")[0] for line in result["absent"]} == {"hf-generate", "openvino-genai", "policy vllm"}
+    assert all(line in done.stderr.splitlines() for line in result["absent"])
+    _check_seats(result)
+    assert (tmp_path / "results" / "bench.csv").read_text(encoding="utf-8").count("\n") == 5
+    assert "vllm isn't measured" in (tmp_path / "results" / "bench.md").read_text(encoding="utf-8")
+
+
+def _check_seats(result: dict[str, Any]) -> None:
+    """Six prompts of three tokens: a round of 4 and one of 2, three steps each, on four seats."""
+    seats = {(run["policy"], run["n"]): run["seat_steps"] for run in result["runs"]}
+    assert seats["static", 6] == {"working": 18, "held": 0, "empty": 6}
+    assert seats["continuous", 6] == {"working": 18, "held": 0, "empty": 3 * (64 - 6)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_benchmark_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        command(tmp_path, "--repeats", "100000", "-n", "4"), stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+    )
+    assert process.stderr is not None
+    said = [next(process.stderr) for _ in range(2)]
+    assert said[-1] == "measuring static 4, per_token 4, continuous\n"
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2, "the server and its worker"
+    process.send_signal(number)
+    assert process.stderr.read() == "everystep: interrupted\n"
+    assert process.wait(DEADLINE_S) == 1
+    _, alive = psutil.wait_procs(children, DEADLINE_S)
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--repeats", "1,2"], "--repeats has 2 numbers, -n has 4"),
+        (["-n", "0,1"], "0 is below 1"),
+        (["-n", "many"], "isn't a list of whole numbers"),
+        (["--policies", "fifo"], "'fifo' is none of static, per_token, continuous, vllm"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(tmp_path: Path, flags: list[str], words: str) -> None:
+    done = bench(tmp_path, *flags)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert words in line

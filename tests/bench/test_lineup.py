@@ -1,0 +1,78 @@
+"""Who contends: flags handed on, peers looked for, and one line for each that is absent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from everystep.bench.passes import BenchFailed
+from everystep.bench.peers.everystep_server import clean_environment, running
+from everystep.bench.peers.installed import look
+from everystep.bench.peers.lineup import Lineup, is_readable_by_genai, lined_up, server_flags
+from everystep.bench.peers.process_tree import cpu_s, descendants
+from everystep.config import Settings
+
+
+def test_only_what_isnt_a_default_is_handed_on_to_a_server() -> None:
+    settings = Settings(max_num_seqs=128, prefix_cache=False, kv_cache_gib=0.5, port=9000, api_key=("secret",))
+    assert server_flags(settings) == ["--kv-cache-gib=0.5", "--max-num-seqs=128", "--no-prefix-cache"]
+
+
+def test_a_peer_isnt_given_what_was_chosen_for_our_own_lanes() -> None:
+    settings = Settings(precision="int8", runner="openvino", static_batch_size=8, vllm_python=Path("x"))
+    assert server_flags(settings, without={"runner", "precision"}) == ["--static-batch-size=8"]
+    assert "--vllm-python=x" in server_flags(settings, with_vllm=True)
+
+
+def test_a_setting_of_the_clients_environment_tunes_nobody() -> None:
+    assert clean_environment({"EVERYSTEP_PRECISION": "f32", "HOME": "/h"}) == {"HOME": "/h"}
+
+
+def test_a_python_tells_what_it_has_and_what_it_lacks() -> None:
+    found = look(sys.executable, ("httpx", "no_such_library"))
+    assert found.versions.keys() == {"httpx"}
+    assert found.missing == f"{sys.executable} has no no_such_library"
+
+
+def test_a_python_that_isnt_one_is_a_line_and_no_traceback(tmp_path: Path) -> None:
+    found = look(str(tmp_path / "python"), ("torch",))
+    assert found.missing.endswith("can't be asked: FileNotFoundError")
+
+
+async def test_absent_peers_are_left_out_in_one_line_each_and_with_nobody_left_that_is_the_error(
+    tmp_path: Path,
+) -> None:
+    nowhere = str(tmp_path / "python")
+    settings = Settings(vllm_python=Path(nowhere))
+    lineup = Lineup(
+        settings, (), ("hf-generate", "vllm", "openvino-genai"), tmp_path, torch_python=nowhere, genai_python=nowhere
+    )
+    said: list[str] = []
+    with pytest.raises(BenchFailed, match="nobody is left to measure: hf-generate isn't measured"):
+        async with lined_up(lineup, said.append):
+            pass
+    assert said == []
+
+
+def test_genai_reads_gguf_and_ir_folders(tmp_path: Path) -> None:
+    assert is_readable_by_genai(Path("a.gguf"))
+    assert not is_readable_by_genai(tmp_path)
+    (tmp_path / "openvino_model.xml").touch()
+    assert is_readable_by_genai(tmp_path)
+
+
+async def test_a_server_that_doesnt_start_fails_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    with pytest.raises(BenchFailed, match=r"static didn't start \(status 1\): everystep: .*no-such-model"):
+        async with running(sys.executable, ["--model", str(tmp_path / "no-such-model.gguf")], log, "static"):
+            pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_a_process_stands_in_its_own_tree_and_has_used_a_cpu() -> None:
+    import os
+
+    assert descendants(os.getpid())[0] == os.getpid()
+    assert cpu_s(os.getpid()) > 0
