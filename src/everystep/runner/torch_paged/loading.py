@@ -71,6 +71,8 @@ def _read(cls: type[PreTrainedModel], folder: Path, placement: Placement) -> Pre
     if info["missing_keys"]:
         names = sorted(info["missing_keys"])
         raise ModelError(f"{folder} lacks {len(names)} of the model's weights, {names[0]} among them")
+    # Models that know a padding token look for it in every input, to warn; on a GPU that look waits for the device.
+    model.config.pad_token_id = None
     return model.eval().to(placement.device)
 
 
@@ -92,7 +94,10 @@ def _max_context_len(config: PretrainedConfig) -> int:
     ``longrope`` and ``dynamic`` switch frequencies by the longest text of a pass: beyond the border a row's tokens
     would depend on its neighbours.
     """
-    limits = [int(config.max_position_embeddings)]
+    made_for = getattr(config, "max_position_embeddings", None)
+    if made_for is None:
+        raise UnsupportedModel(f"config.json of this {config.model_type} model doesn't say max_position_embeddings")
+    limits = [int(made_for)]
     for parameters in _rope_parameters(config):
         if parameters.get("rope_type") == "longrope":
             limits.append(int(parameters.get("original_max_position_embeddings") or limits[0]))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from everystep.errors import UnsupportedModel
 from everystep.runner.torch_paged.step_batch import AttentionKernel, LayerCache, StepBatch
 
 PAGED = "everystep_paged"
@@ -38,13 +39,15 @@ def paged_attention(
     value: Tensor,  # [1, KV heads, T, value dim]
     attention_mask: None,
     *,
-    paged_step: PagedStep,
+    paged_step: PagedStep | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **others: Any,  # looked at once, when the model is probed
 ) -> tuple[Tensor, None]:
     """``[1, T, heads, value dim]``, and no attention weights."""
+    if paged_step is None:
+        raise UnsupportedModel(f"it doesn't hand the arguments of a forward pass on to its {type(module).__name__}")
     cache = paged_step.caches[module.layer_idx]
     cache.write(key[0].transpose(0, 1), value[0].transpose(0, 1), paged_step.batch.slots)
     attended = paged_step.kernel.attend(
