@@ -1,0 +1,11 @@
+"""``vllm.platforms``."""
+
+from __future__ import annotations
+
+
+class CpuPlatform:
+    def is_cpu(self) -> bool:
+        return True
+
+
+current_platform = CpuPlatform()
