@@ -2,8 +2,8 @@
 
     python benchmarks/readme_table.py results/bench.json [results/opt-125m/bench.json] [--readme README.md …]
 
-Replaces what stands between ``<!-- bench:begin -->`` and ``<!-- bench:end -->``.  ``README.ko.md`` gets the same figures
-under Korean headings.  A second run changes nothing.
+Replaces what stands between ``<!-- bench:begin -->`` and ``<!-- bench:end -->``.  ``README.ko.md`` gets the same
+figures under Korean headings.  A second run changes nothing.
 """
 
 from __future__ import annotations

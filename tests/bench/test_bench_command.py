@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from cli.served import serving
+
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
 DEADLINE_S = 100.0
@@ -61,10 +63,34 @@ def _check_seats(result: dict[str, Any]) -> None:
     assert seats["continuous", 6] == {"working": 18, "held": 0, "empty": 3 * (64 - 6)}
 
 
+def test_a_server_that_runs_already_is_measured_with_its_key_and_left_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, "--api-key", "open") as server:
+        url = ["--url", server.url, "-n", "2", "--repeats", "1", "--max-tokens", "2", "--policies", "per_token,vllm"]
+        done = bench(tmp_path, *url, "--api-key", "open", "--json")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert [run["policy"] for run in result["runs"]] == ["per_token"]
+        assert result["absent"] == [f"policy vllm isn't measured: the server at {server.url} has no such lane"]
+        assert "open" not in json.dumps(result["settings"]), "a key is nobody's business"
+        refused = bench(tmp_path, *url)
+        assert refused.returncode == 1
+        assert "answers 401" in refused.stderr
+        assert server.process.poll() is None
+
+
+def test_a_server_that_isnt_there_is_one_line(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--url", "http://127.0.0.1:9", "-n", "1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["everystep: http://127.0.0.1:9 can't be asked: All connection attempts failed"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_benchmark_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
-        command(tmp_path, "--repeats", "100000", "-n", "4"), stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+        command(tmp_path, "--repeats", "100000", "-n", "4"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
     )
     assert process.stderr is not None
     said = [next(process.stderr) for _ in range(2)]

@@ -29,7 +29,10 @@ def run(policy: str, n: int, wall_s: float, ratio: float | None) -> dict[str, An
 
 
 def result(model: str, *runs: dict[str, Any]) -> dict[str, Any]:
-    return {"schema": 1, "environment": ENVIRONMENT, "settings": {"model": model}, "runs": list(runs)}
+    shared = {"about": "everystep 0.1.0, int8", "versions": {"openvino": "2026.4", "httpx": ""}}
+    contenders = [{"label": label, **shared} for label in ("static", "continuous")]
+    return {"schema": 1, "environment": ENVIRONMENT, "settings": {"model": model}, "contenders": contenders,
+            "absent": ["vllm isn't measured: /some/python has no vllm"], "runs": list(runs)}  # fmt: skip
 
 
 @pytest.fixture
@@ -65,11 +68,13 @@ def test_both_languages_get_the_same_figures_and_a_second_run_changes_nothing(
     assert re.findall(r"[\d.]+", english) == re.findall(r"[\d.]+", korean)
     assert "| continuous | 0.250 |" in english
     assert "Seconds until" in english
+    assert "- static; continuous: everystep 0.1.0, int8, openvino 2026.4\n" in korean
     assert "초당 요청 수" in korean
     assert english.startswith("# before\n\n")
     assert english.endswith("\n\nafter 1.23\n")
     assert "old" not in english
-    assert "/somewhere" not in english, "a model's folder is the maker's own business"
+    assert "- vllm isn't measured\n" in english
+    assert not {"/somewhere", "/some/python"} & set(re.findall(r"/\w+(?:/python)?", english)), "the maker's own paths"
     assert english.count("Some CPU") == 1, "one machine, said once"
     assert write(results, readmes).returncode == 0
     assert [path.read_text(encoding="utf-8") for path in readmes] == [english, korean]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everystep.bench.passes import BenchFailed
 from everystep.bench.results import SCHEMA, Result
-from everystep.bench.tables import ENGLISH, KOREAN, machine_line, markdown, rates_table, seconds_table
+from everystep.bench.tables import ENGLISH, KOREAN, contender_lines, machine_line, markdown, rates_table, seconds_table
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 LANGUAGES = {"en": ENGLISH, "ko": KOREAN}
@@ -24,13 +24,15 @@ def language_of(readme: Path) -> str:
 
 
 def part(results: Sequence[Result], language: str) -> str:
-    """Two tables a model, then the machine."""
+    """Two tables a model and who computed what, then the machine."""
     words = LANGUAGES[language]
     blocks = []
     for result in results:
         name = Path(result["settings"]["model"]).name
         for table in (seconds_table(result, words), rates_table(result, words)):
             blocks += [f"**{name}**: {table.title}", markdown(table)]
+        absent = [line.partition(":")[0] for line in result["absent"]]  # why, is full of the machine's own paths
+        blocks.append("\n".join(f"- {line}" for line in [*contender_lines(result), *absent]))
     machines = dict.fromkeys(machine_line(result) for result in results)
     return "\n\n".join([*blocks, *machines])
 

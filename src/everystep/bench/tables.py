@@ -146,11 +146,12 @@ def machine_line(result: Result) -> str:
 
 
 def contender_lines(result: Result) -> list[str]:
-    """What computed, by contender."""
-    return [
-        f"{one['label']}: {one['about']}" + "".join(f", {name} {release}" for name, release in one["versions"].items())
-        for one in result["contenders"]
-    ]
+    """What computed, in which precision and releases; contenders that share a server share a line."""
+    labels: dict[str, list[str]] = {}
+    for one in result["contenders"]:
+        releases = [f"{name} {release}" for name, release in one["versions"].items() if release]
+        labels.setdefault(", ".join([one["about"], *releases]), []).append(one["label"])
+    return [f"{'; '.join(names)}: {about}" for about, names in labels.items()]
 
 
 def seconds(value: float | None) -> str:

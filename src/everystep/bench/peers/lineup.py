@@ -19,7 +19,7 @@ from everystep.bench.peers.everystep_server import TIMEOUT, running
 from everystep.bench.peers.genai import LABEL as GENAI_LABEL
 from everystep.bench.peers.genai import running_genai
 from everystep.bench.peers.installed import Installed, look
-from everystep.bench.peers.process_tree import QUIET_CORES, settle
+from everystep.bench.peers.process_tree import settle
 from everystep.bench.scrape import Scrape, prompt_token_ids, scrape, served_model
 from everystep.config import Settings
 from everystep.settings_sources import flag_name
@@ -29,6 +29,7 @@ OWN_LANES = ("static", "per_token", "continuous")
 # Not a server's business, or the benchmark's own choice.
 NOT_PASSED_ON = {"host", "port", "log_level", "log_json", "api_key", "vllm_python", "vllm_url", "default_policy"}
 ABSENT_IN_PEERS = {"runner", "precision", "deterministic", "device"}  # chosen for our own lanes
+NOTED_CORES = 0.02  # an idle contender that takes more is named in the report
 FALLBACK_TOKEN_IDS = range(1000, 40_000)
 
 
@@ -94,7 +95,8 @@ class _Start:
         if not lineup.policies:
             return
         if lineup.url is not None:
-            await self._lanes(lineup.url, "everystep", None)
+            contenders = await self._lanes(lineup.url, "everystep", lineup.policies)
+            await self._settle(contenders, None, None, Installed({}), "everystep")
             return
         policies = self._startable_policies()
         if policies:
@@ -154,18 +156,20 @@ class _Start:
         contenders = await self._lanes(server.url, engine, policies)
         await self._settle(contenders, server.pid, server.start_s, found, engine)
 
-    async def _lanes(self, url: str, engine: str, policies: tuple[str, ...] | None) -> list[Contender]:
-        """The server's lanes as contenders.  ``None``: those of the lineup that it has."""
-        http = await self._stack.enter_async_context(self._client(url))
-        seen, model = await scrape(http), await served_model(http)
-        self._roster.token_ids = await prompt_token_ids(http)
-        wanted = self._lineup.policies if policies is None else policies
-        for policy in wanted:
+    async def _lanes(self, url: str, engine: str, policies: tuple[str, ...]) -> list[Contender]:
+        """Of ``policies``, those that the server has, as contenders."""
+        try:
+            http = await self._stack.enter_async_context(self._client(url))
+            seen, model = await scrape(http), await served_model(http)
+            self._roster.token_ids = await prompt_token_ids(http)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise BenchFailed(f"{url} can't be asked: {error}") from error
+        for policy in policies:
             if policy not in seen.policies:
                 self._leave_out(f"policy {policy}", f"the server at {url} has no such lane")
         lanes: list[Contender] = [
             HttpLane(http, model, _engine_of(engine, policy), policy, self._label(engine, policy), _about(seen, policy))
-            for policy in wanted
+            for policy in policies
             if policy in seen.policies
         ]
         self._roster.contenders += lanes
@@ -177,16 +181,19 @@ class _Start:
         return httpx.AsyncClient(base_url=url, timeout=TIMEOUT, headers=headers, trust_env=False)
 
     async def _settle(
-        self, contenders: list[Contender], pid: int, start_s: float, found: Installed, engine: str
+        self, contenders: list[Contender], pid: int | None, start_s: float | None, found: Installed, engine: str
     ) -> None:
-        """First tokens, then wait for what they set off: a server may compile on after its first answer."""
+        """First tokens, then wait for what they set off: a server may compile on after its first answer.
+
+        Without a ``pid`` (a server that ran already) nobody can see when it is quiet.
+        """
         low = self._roster.token_ids.start
         for contender in contenders:
             await contender.measure([[low, low + 1]], 2)
-        idle_cores = await settle(pid)
-        if idle_cores is not None and idle_cores >= QUIET_CORES:
-            self._roster.notes.append(f"{engine} takes {idle_cores:.2f} of a core while idle: it slows the others")
-        facts = {"start_s": round(start_s, 2), "idle_cores": idle_cores, "versions": found.versions}
+        idle_cores = None if pid is None else await settle(pid)
+        if idle_cores is not None and idle_cores >= NOTED_CORES:
+            self._roster.notes.append(f"{engine} takes {idle_cores:.0%} of a core while idle, which slows the others")
+        facts = {"start_s": start_s and round(start_s, 2), "idle_cores": idle_cores, "versions": found.versions}
         self._roster.started += [
             {"engine": one.engine, "policy": one.policy, "label": one.label, "about": one.about, **facts}
             for one in contenders
@@ -237,5 +244,6 @@ def _engine_of(server: str, policy: str) -> str:
 
 def _about(seen: Scrape, policy: str) -> str:
     if policy == "vllm":
-        return "vLLM behind everystep's HTTP server"
+        precision = f", {seen.precision}" if seen.runner == "vllm" else ""  # else that is our own lanes'
+        return f"vLLM behind everystep's HTTP server{precision}"
     return f"everystep {seen.version}, runner {seen.runner}, {seen.precision}"
