@@ -1,4 +1,4 @@
-"""The command line: ``everystep serve``, ``generate``, ``pull``.
+"""The command line: ``everystep serve`` and ``generate`` are here, the other commands in the files beside.
 
 Owns the commands, the exit status (0 done, 1 failed, 2 wrong usage) and that an error for people is one line.  Ignorant
 of how anything is done: each command imports what does it when it runs, so that ``--help`` is quick.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import click
 
 from everystep.cli_bench import bench
+from everystep.cli_models import convert, models, pull
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
@@ -98,7 +99,10 @@ def _trace_if_debugging(context: click.Context | None) -> None:
         traceback.print_exc()
 
 
-@click.group(commands=[bench], context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    commands=[bench, pull, models, convert],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, message="everystep %(version)s")
 def commands() -> None:
     """Serve a language model, and see who shares each forward pass.
@@ -156,23 +160,6 @@ def _print_completions(completions: Sequence[Completion], as_json: bool) -> None
             print(completion.text)
         else:
             print(f"--- {completion.prompt}\n{completion.text}")
-
-
-@commands.command()
-@click.argument("name", required=False, default=Settings.model_fields["model"].default)
-@setting_flags(["cache_dir", "log_level"])
-@config_flag
-@click.pass_context
-def pull(context: click.Context, /, config: Path | None, name: str, **flags: Any) -> None:
-    """Fetch a model into the cache and print where it lies. NAME: smollm2-135m (the default) or a hub id."""
-    settings = _settings(context, config, flags)
-    from everystep.checkpoint import default_cache_dir
-    from everystep.checkpoint import pull as pull_model
-    from everystep.progress import ProgressBar
-
-    with ProgressBar() as bar:
-        path = pull_model(name, settings.cache_dir or default_cache_dir(), bar)
-    print(path)
 
 
 def _settings(context: click.Context, config: Path | None, flags: dict[str, Any]) -> Settings:

@@ -114,10 +114,11 @@ def test_another_tokenizer_or_a_newer_converter_makes_another_folder(
     (tmp_path / "m.gguf").write_bytes(data.replace(b"t63", b"xyz"))
     checkpoint = open_checkpoint(str(tmp_path / "m.gguf"), tmp_path / "cache")
     second = hf_folder(checkpoint, tmp_path / "cache")
+    assert "xyz" in (second / "tokenizer.json").read_text("utf-8")
     monkeypatch.setattr(converted, "CONVERTER_VERSION", 2)
     third = hf_folder(checkpoint, tmp_path / "cache")
     assert len({first, second, third}) == 3
-    assert "xyz" in (second / "tokenizer.json").read_text("utf-8")
+    assert in_cache(tmp_path) == sorted([first.name, third.name])  # the older one of the same file is gone
 
 
 @pytest.mark.parametrize("what", ["cut weights", "no config"])

@@ -13,7 +13,7 @@ import pytest
 
 from everystep.architecture import RopeScaling
 from everystep.checkpoint import open_checkpoint
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 FAMILIES = ("llama", "llama3", "mistral", "qwen2", "qwen3", "opt", "gpt2")
@@ -215,7 +215,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a missing tensor": (drop_tensor, r"no tensor 'model.layers.1.mlp.up_proj.weight'"),
     "a shape unlike the config's": (configure(intermediate_size=95), r"gate_proj.weight' has shape \(96, 64\)"),
     "more layers than tensors": (configure(num_hidden_layers=10**9), "1000000000 layers"),
-    "float8 weights": (store_as_float8, "'model.norm.weight' is F8_E4M3"),
     "an empty file": (cut(0), "cut short"),
     "a file cut in its header": (cut(500), "cut short"),
     "a file cut in its data": (cut(150_000), "cut short"),
@@ -242,6 +241,14 @@ def test_a_folder_that_isn_t_whole_is_refused_in_one_line(what: str, folder: Pat
     with pytest.raises(ModelError, match=words) as caught:
         _ = open_checkpoint(str(folder), tmp_path).tokenizer
     assert "\n" not in caught.value.message
+
+
+def test_weights_of_a_type_that_we_don_t_read_are_another_runner_s(folder: Path, tmp_path: Path) -> None:
+    store_as_float8(folder)
+    checkpoint = open_checkpoint(str(folder), tmp_path)
+    assert checkpoint.outline.vocab_size == checkpoint.architecture.vocab_size
+    with pytest.raises(UnsupportedModel, match=r"'model.norm.weight' is F8_E4M3; supported are F32, F16, BF16"):
+        _ = checkpoint.weights
 
 
 def test_the_content_key_follows_weights_and_configuration(folder: Path, tmp_path: Path) -> None:

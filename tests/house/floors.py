@@ -21,7 +21,8 @@ FLOORS = {
     "sched": 1, "runner": 1, "text": 1, "observe": 1, "checkpoint": 1,
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
-    "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "flags": 4, "progress": 4, "serve": 4, "llm": 4, "deploy": 4,
+    "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "flags": 4, "progress": 4, "serve": 4, "llm": 4,
+    "deploy": 4,
 }  # fmt: skip
 FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
 TOP_FLOOR = 4
@@ -43,7 +44,7 @@ LIBRARIES = {
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
     "uvicorn": {"serve", "bench", "deploy"},
-    "click": {"cli", "cli_bench", "flags"},
+    "click": {"cli", "cli_bench", "cli_models", "flags"},
     "httpx": {"bench"},
     "rich": {"bench", "progress"},
 }

@@ -8,9 +8,26 @@ weights are ``[out_features, in_features]`` in every family: GPT-2's Conv1D layo
 :mod:`everystep.checkpoint.expected` has them all, and a checkpoint's weights have exactly these names.
 """
 
-from everystep.checkpoint.converted import hf_folder
+from everystep.checkpoint.cached_models import cached_models
+from everystep.checkpoint.converted import convert_into, converted_folder, hf_folder, is_hf_folder, is_whole
 from everystep.checkpoint.download import Progress
+from everystep.checkpoint.listed_model import ListedModel
 from everystep.checkpoint.names import default_cache_dir, open_checkpoint
 from everystep.checkpoint.pull import DEFAULT_MODEL, pull
+from everystep.checkpoint.sampling_hints import suggested_sampling
 
-__all__ = ["DEFAULT_MODEL", "Progress", "default_cache_dir", "hf_folder", "open_checkpoint", "pull"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "ListedModel",
+    "Progress",
+    "cached_models",
+    "convert_into",
+    "converted_folder",
+    "default_cache_dir",
+    "hf_folder",
+    "is_hf_folder",
+    "is_whole",
+    "open_checkpoint",
+    "pull",
+    "suggested_sampling",
+]

@@ -24,6 +24,7 @@ from everystep.errors import ModelError
 CONVERTER_VERSION = 1  # counted up whenever what is written changes
 WEIGHTS = "model.safetensors"
 WHOLE = "config.json"  # written last
+SOURCE = "everystep.json"  # says whose conversion it is
 
 
 def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None = None) -> Path:
@@ -43,10 +44,23 @@ def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None
             )
             with exclusive(_beside(folder, "lock"), waiting):
                 if not is_whole(folder):  # another process may have made it meanwhile
+                    shutil.rmtree(folder, ignore_errors=True)  # damaged
                     _convert(checkpoint, folder, progress)
+                    _remove_outdated(folder)
     except OSError as error:
         raise ModelError(f"can't convert {checkpoint.name} into {folder}: {error.strerror or error}") from error
     return folder
+
+
+def convert_into(checkpoint: Checkpoint, folder: Path, progress: Progress | None = None) -> None:
+    """The conversion in a folder of the user's own, which must be absent or empty.  Raises as :func:`hf_folder`."""
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ModelError(f"{folder} isn't empty: a converted model goes into a new folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _convert(checkpoint, folder, progress or Silent())
+    except OSError as error:
+        raise ModelError(f"can't convert {checkpoint.name} into {folder}: {error.strerror or error}") from error
 
 
 def is_hf_folder(checkpoint: Checkpoint) -> bool:
@@ -75,13 +89,20 @@ def _convert(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     """Write beside, then move into place.  What an interrupted process left is cleared away first."""
     part = _beside(folder, "part")
     shutil.rmtree(part, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)  # damaged, or it wouldn't be made anew
     part.mkdir()
     try:
         _write(checkpoint, part, progress)
         os.rename(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_outdated(folder: Path) -> None:
+    """What earlier converters made of the same file; whoever has it mapped keeps its pages."""
+    stem = folder.name.rpartition("-v")[0]
+    for outdated in folder.parent.glob(f"{stem}-v*"):
+        if outdated != folder:
+            shutil.rmtree(outdated, ignore_errors=True)
 
 
 def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
@@ -93,6 +114,7 @@ def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     (folder / "tokenizer.json").write_text(tokenizer.tokenizer_json, "utf-8")
     _write_json(folder / "tokenizer_config.json", tokenizer_config_json(tokenizer, checkpoint.outline.max_context_len))
     _write_json(folder / "generation_config.json", generation_config_json(tokenizer))
+    _write_json(folder / SOURCE, {"converted_from": checkpoint.name, "converter_version": CONVERTER_VERSION})
     _write_json(folder / WHOLE, config)
 
 

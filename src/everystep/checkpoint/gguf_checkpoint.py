@@ -19,7 +19,7 @@ from everystep.checkpoint.fields import Fields
 from everystep.checkpoint.gguf_file import read_gguf
 from everystep.checkpoint.gguf_tokenizer import read_tokenizer
 from everystep.checkpoint.gguf_weights import ROPE_FACTORS, GgufWeights
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 # Mistral is "llama" to ggml's converter.
 FAMILIES: dict[str, Family] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -57,9 +57,9 @@ def open_gguf(path: Path, name: str, cache_dir: Path) -> Checkpoint:
 def _architecture(metadata: Fields, weights: GgufWeights) -> Architecture:
     arch = metadata.text("general.architecture")
     if arch not in FAMILIES:
-        raise ModelError(f"{metadata.source} is of architecture {arch!r}; supported are {', '.join(FAMILIES)}")
+        raise UnsupportedModel(f"{metadata.source} is of architecture {arch!r}; supported are {', '.join(FAMILIES)}")
     if metadata.count(f"{arch}.expert_count", 0, at_least=0):
-        raise ModelError(f"{metadata.source} is a mixture of experts, which isn't supported")
+        raise UnsupportedModel(f"{metadata.source} is a mixture of experts, which isn't supported")
     if EMBEDDING not in weights:
         raise ModelError(f"{metadata.source} has no tensor 'token_embd.weight'")
     heads = metadata.count(f"{arch}.attention.head_count")
@@ -89,7 +89,7 @@ def _architecture(metadata: Fields, weights: GgufWeights) -> Architecture:
 def _kv_heads(metadata: Fields, arch: str, heads: int) -> int:
     kv_heads = metadata.count(f"{arch}.attention.head_count_kv", heads)
     if heads % kv_heads:
-        raise ModelError(f"{metadata.source}: {heads} heads can't share {kv_heads} key-value heads evenly")
+        raise UnsupportedModel(f"{metadata.source}: {heads} heads can't share {kv_heads} key-value heads evenly")
     return kv_heads
 
 
@@ -101,14 +101,14 @@ def _head_dim(metadata: Fields, arch: str, heads: int) -> int:
         if metadata.count(f"{arch}.{key}", head_dim) != head_dim:
             raise metadata.bad(f"{arch}.{key}", f"the head's size {head_dim}, which alone is supported")
     if head_dim % 2:
-        raise ModelError(f"{metadata.source}: a head of {head_dim} numbers can't be rotated by halves")
+        raise UnsupportedModel(f"{metadata.source}: a head of {head_dim} numbers can't be rotated by halves")
     return head_dim
 
 
 def _rope_scaling(metadata: Fields, arch: str, weights: GgufWeights, theta: float, head_dim: int) -> RopeScaling | None:
     kind = metadata.text(f"{arch}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
-        raise ModelError(f"{metadata.source} scales its rotary embedding by {kind!r}; supported is 'linear'")
+        raise UnsupportedModel(f"{metadata.source} scales its rotary embedding by {kind!r}; supported is 'linear'")
     if ROPE_FACTORS in weights:
         return _llama3_scaling(weights.load(ROPE_FACTORS), theta, head_dim, metadata.source)
     if kind == "none":
@@ -128,7 +128,9 @@ def _llama3_scaling(factors: npt.NDArray[np.float32], theta: float, head_dim: in
     kept = np.clip((turns - LLAMA3_LOW) / (LLAMA3_HIGH - LLAMA3_LOW), 0, 1)
     expected = 1 / ((1 - kept) / factor + kept)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
-        raise ModelError(f"{source} has rotary factors ({ROPE_FACTORS}) that aren't Llama 3's, which isn't supported")
+        raise UnsupportedModel(
+            f"{source} has rotary factors ({ROPE_FACTORS}) that aren't Llama 3's, which isn't supported"
+        )
     return RopeScaling(
         kind="llama3",
         factor=factor,

@@ -11,7 +11,7 @@ from typing import Any
 from everystep.architecture import TokenizerData
 from everystep.checkpoint.fields import Fields
 from everystep.checkpoint.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 KEY = "tokenizer.ggml."
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # ggml's token types
@@ -30,7 +30,7 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
     elif model == "llama":
         parts, adds_bos = _sentencepiece_parts(metadata, tokens), True
     else:
-        raise ModelError(f"{metadata.source} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
+        raise UnsupportedModel(f"{metadata.source} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
     added = _added_tokens(tokens, metadata.array(f"{KEY}token_type", int), metadata.source)
     ids = {role: _id_of(metadata, role, len(tokens)) for role in ("bos", "eos", "eot", "unknown", "padding")}
     texts = {role: None if index is None else tokens[index] for role, index in ids.items()}
@@ -108,7 +108,9 @@ def _bpe(tokens: list[str], merges: list[str] | list[list[str]], **options: Any)
 def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
     name = metadata.text(f"{KEY}pre", "default")
     if name not in PRE_TOKENIZERS:
-        raise ModelError(f"{metadata.source} has pre-tokenizer {name!r}; supported are {', '.join(PRE_TOKENIZERS)}")
+        raise UnsupportedModel(
+            f"{metadata.source} has pre-tokenizer {name!r}; supported are {', '.join(PRE_TOKENIZERS)}"
+        )
     return PRE_TOKENIZERS[name]
 
 

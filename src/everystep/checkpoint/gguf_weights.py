@@ -14,7 +14,7 @@ import numpy.typing as npt
 from everystep.architecture import Architecture
 from everystep.checkpoint.file_bytes import read_bytes, widen_bfloat16
 from everystep.checkpoint.gguf_file import GgufFile, TensorInfo
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "BF16": 30}
 TYPE_NAMES = {number: name for name, number in TYPES.items()}
@@ -83,7 +83,7 @@ class GgufWeights:
         """A tensor that no graph here reads would be left out silently, and the answers be wrong."""
         unknown = set(self._infos) - {*known, ROPE_FACTORS}
         if unknown:
-            raise ModelError(f"{self._path} has tensor {min(unknown)!r}, which isn't supported")
+            raise UnsupportedModel(f"{self._path} has tensor {min(unknown)!r}, which isn't supported")
 
     def load(self, name: str) -> npt.NDArray[np.float32]:
         info = self._infos.get(name)
@@ -132,7 +132,7 @@ def num_bytes(info: TensorInfo) -> int:
 
 def _check(info: TensorInfo, file: GgufFile) -> None:
     if info.type_number not in TYPE_NAMES:
-        raise ModelError(
+        raise UnsupportedModel(
             f"{file.path}: tensor {info.name!r} has quantisation type {_type_name(info.type_number)}; "
             f"supported are {', '.join(TYPES)}"
         )

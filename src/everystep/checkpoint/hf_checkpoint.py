@@ -18,7 +18,8 @@ from everystep.architecture import Architecture, Checkpoint, Weights
 from everystep.checkpoint.digest import remembered_sha256
 from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import read_fields, read_fields_if_there
-from everystep.checkpoint.hf_config import read_architecture, read_outline
+from everystep.checkpoint.hf_config import read_architecture
+from everystep.checkpoint.hf_outline import read_outline
 from everystep.checkpoint.hf_tokenizer import read_tokenizer
 from everystep.checkpoint.safetensors_file import SafetensorsFile
 from everystep.errors import ModelError, UnsupportedModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from everystep.architecture import Architecture, Family, Outline, RopeScaling
+from everystep.architecture import Architecture, Family, RopeScaling
 from everystep.checkpoint.fields import Fields
 from everystep.errors import UnsupportedModel
 
@@ -27,21 +27,8 @@ DEFAULT_WINDOW = 4096
 DEFAULT_FIRST_WINDOWED_LAYER = 28  # Qwen's max_window_layers
 
 
-CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-
-
-def read_outline(config: Fields) -> Outline:
-    """Of any causal model's config; what says nothing of its context is refused."""
-    context_key = next((key for key in CONTEXT_KEYS if config.has(key)), CONTEXT_KEYS[0])
-    return Outline(
-        model_type=config.text("model_type"),
-        vocab_size=config.count("vocab_size"),
-        max_context_len=config.count(context_key),
-    )
-
-
 def read_architecture(config: Fields) -> Architecture:
-    """Raises :class:`ModelError` that names the family, activation, scaling or value that isn't supported."""
+    """Raises :class:`UnsupportedModel` that names the family, activation, scaling or value without a graph of ours."""
     family = config.text("model_type")
     if family not in READERS:
         raise UnsupportedModel(f"{config.source} is of model_type {family!r}; supported are {', '.join(READERS)}")

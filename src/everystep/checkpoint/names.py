@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from everystep.architecture import Checkpoint
+from everystep.checkpoint.download import Progress
 from everystep.checkpoint.gguf_checkpoint import open_gguf
 from everystep.checkpoint.hf_checkpoint import open_hf_folder
 from everystep.checkpoint.hub import HubId, cached_snapshot, fetch_from_hub, parse_hub_id
@@ -27,18 +28,21 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everystep"
 
 
-def open_checkpoint(name: str, cache_dir: Path) -> Checkpoint:
-    """Open a model by name or path; weights stay unread.  Raises :class:`ModelError` in one clear line."""
-    path = _locate(name, cache_dir)
+def open_checkpoint(name: str, cache_dir: Path, progress: Progress | None = None) -> Checkpoint:
+    """Open a model by name or path; weights stay unread.  Raises :class:`ModelError` in one clear line.
+
+    What is in no cache is fetched, and ``progress`` told of it.
+    """
+    path = _locate(name, cache_dir, progress)
     try:
         return open_hf_folder(path, name, cache_dir) if path.is_dir() else open_gguf(path, name, cache_dir)
     except OSError as error:
         raise ModelError(f"can't read {path}: {error.strerror or error}") from error
 
 
-def _locate(name: str, cache_dir: Path) -> Path:
+def _locate(name: str, cache_dir: Path, progress: Progress | None) -> Path:
     if name == DEFAULT_MODEL:
-        return pull(name, cache_dir)
+        return pull(name, cache_dir, progress)
     path = Path(name).expanduser()
     if path.is_file() and path.suffix != ".gguf":
         raise ModelError(f"{path} is neither a .gguf file nor a Hugging Face folder")
@@ -46,13 +50,14 @@ def _locate(name: str, cache_dir: Path) -> Path:
         return path
     hub_id = parse_hub_id(name)
     if hub_id is not None:
-        return cached_snapshot(hub_id) or _fetch(hub_id, cache_dir)
+        return cached_snapshot(hub_id) or _fetch(hub_id, cache_dir, progress)
     raise ModelError(
         f"no model {name!r}: not {DEFAULT_MODEL!r}, no such file or folder, and no hub id (owner/name[@revision])"
     )
 
 
-def _fetch(hub_id: HubId, cache_dir: Path) -> Path:
-    """Gigabytes, perhaps, and nobody watches a bar: the log says what takes so long."""
-    logger.info("%s isn't in the cache and is fetched; `everystep pull %s` shows a bar", hub_id, hub_id)
-    return fetch_from_hub(hub_id, cache_dir)
+def _fetch(hub_id: HubId, cache_dir: Path, progress: Progress | None) -> Path:
+    """Gigabytes, perhaps: where nobody watches a bar, the log says what takes so long."""
+    if progress is None:
+        logger.info("%s isn't in the cache and is fetched; `everystep pull %s` shows a bar", hub_id, hub_id)
+    return fetch_from_hub(hub_id, cache_dir, progress)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from everystep.checkpoint.file_bytes import read_bytes, widen_bfloat16
-from everystep.errors import ModelError
+from everystep.errors import ModelError, UnsupportedModel
 
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 LENGTH_BYTES = 8
@@ -47,7 +47,7 @@ class SafetensorsFile:
         """Raise :class:`ModelError` for an element type that isn't read."""
         dtype = self.arrays[name].dtype
         if dtype not in ITEM_BYTES:
-            raise ModelError(f"{self.path}: {name!r} is {dtype}; supported are {', '.join(ITEM_BYTES)}")
+            raise UnsupportedModel(f"{self.path}: {name!r} is {dtype}; supported are {', '.join(ITEM_BYTES)}")
 
     def load(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy."""
