@@ -5,8 +5,8 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from engine.vllm_stand_in import make_stand_in
 
+from engine.vllm_stand_in import make_stand_in
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.engine.client.backends import lanes_of

@@ -114,7 +114,7 @@ def test_logprobs_come_with_ids_instead_of_texts():
 @pytest.mark.parametrize(("code", "kind"), [(400, FailureKind.REFUSED), (500, FailureKind.FAILED)])
 def test_an_error_in_the_stream_is_whoever_s_fault_its_code_says(code, kind):
     with pytest.raises(RemoteFailure, match="no good") as caught:
-        read_line('data: {"error": {"message": "no good", "code": %d}}' % code, "s", None)
+        read_line("data: " + json.dumps({"error": {"message": "no good", "code": code}}), "s", None)
     assert caught.value.kind is kind
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from engine.vllm_stand_in import are_gone, group_of, make_stand_in, tokens_after
 
 import everystep
+from engine.vllm_stand_in import are_gone, group_of, make_stand_in, tokens_after
 from everystep.engine.client import EngineClient
 from everystep.errors import EngineFailed, EngineUnavailable, InvalidRequest
 from everystep.types import FinishReason

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 FOLDER = Path(__file__).parent / "stand_in_vllm"
-FIRST_TOKEN, NUM_TOKENS = 40, 200
+FIRST_TOKEN, NUM_TOKENS = 40, 50
 
 
 @dataclass(frozen=True)

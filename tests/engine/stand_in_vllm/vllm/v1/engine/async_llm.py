@@ -13,7 +13,7 @@ from types import SimpleNamespace as Fields
 from typing import Any
 
 LOOK_S = 0.01
-FIRST_TOKEN, NUM_TOKENS = 40, 200  # plain letters of the tiny models' tokenizers
+FIRST_TOKEN, NUM_TOKENS = 40, 50  # plain letters of the tiny models' tokenizers
 
 
 class AsyncLLM:
@@ -28,9 +28,7 @@ class AsyncLLM:
         self._logger = logger
         self._num_running = 0
         self.vllm_config = Fields(
-            cache_config=Fields(
-                block_size=16, num_gpu_blocks=1000, kv_cache_memory_bytes=args.kv_cache_memory_bytes
-            ),
+            cache_config=Fields(block_size=16, num_gpu_blocks=1000, kv_cache_memory_bytes=args.kv_cache_memory_bytes),
             model_config=Fields(dtype=f"torch.{args.dtype}", max_model_len=args.max_model_len),
             scheduler_config=Fields(max_num_seqs=args.max_num_seqs),
         )
