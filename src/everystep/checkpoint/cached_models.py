@@ -15,7 +15,7 @@ from everystep.checkpoint.converted import CONVERTER_VERSION, SOURCE, is_whole
 from everystep.checkpoint.fields import Fields, read_fields, read_fields_if_there
 from everystep.checkpoint.gguf_file import read_gguf
 from everystep.checkpoint.hub_list import hub_models
-from everystep.checkpoint.listed_model import Kind, ListedModel, bytes_of, last_used
+from everystep.checkpoint.listed_model import Kind, ListedModel, files_in, untouched
 from everystep.checkpoint.pull import DEFAULT_MODEL, FILE_SHA256
 from everystep.errors import ModelError
 
@@ -38,20 +38,16 @@ def _lines(place: Path, pattern: str, kind: Kind, describe: Callable[[Path], tup
     """``describe`` gives a name and a form, or raises what is wrong with the entry."""
     for path in sorted(place.glob(pattern)) if place.is_dir() else ():
         name, form, problem = path.name, None, None
-        try:
-            name, form = describe(path)
-        except ModelError as error:
-            problem = error.message
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problem = f"damaged, or of another version ({type(error).__name__}: {error})"
+        with untouched(path) as last_used_s:
+            try:
+                name, form = describe(path)
+            except ModelError as error:
+                problem = error.message
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                problem = f"damaged, or of another version ({type(error).__name__}: {error})"
+        num_bytes = sum(file.stat().st_size for file in files_in(path))
         yield ListedModel(
-            name=name,
-            kind=kind,
-            form=form,
-            num_bytes=bytes_of(path),
-            path=path,
-            last_used_s=last_used(path),
-            problem=problem,
+            name=name, kind=kind, form=form, num_bytes=num_bytes, path=path, last_used_s=last_used_s, problem=problem
         )
 
 

@@ -5,7 +5,7 @@ Owns which repositories count.  Others, such as data sets and encoders, are some
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,16 @@ def _of_snapshot(repo: Any, revision: Any, num_bytes: int) -> ListedModel | None
         form=form,
         num_bytes=num_bytes,
         path=folder,
-        last_used_s=repo.last_accessed,
+        last_used_s=_last_used(revision.files),
         problem=problem,
         suggested_sampling=sampling,
     )
+
+
+def _last_used(files: Iterable[Any]) -> float | None:
+    """Of the largest file, the weights: the others are read by this list too."""
+    largest = max(files, key=lambda file: file.size_on_disk, default=None)
+    return None if largest is None else float(largest.blob_last_accessed)
 
 
 def _what_is_missing(folder: Path, repo_id: str) -> str:

@@ -5,7 +5,10 @@ Owns :class:`ListedModel`, and what is read of any folder or file for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -36,11 +39,14 @@ def files_in(place: Path) -> list[Path]:
     return [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
 
 
-def bytes_of(place: Path) -> int:
-    return sum(path.stat().st_size for path in files_in(place))
-
-
-def last_used(place: Path) -> float | None:
-    """When a file was last read or written; ``None`` where there is none."""
-    stats = [path.stat() for path in files_in(place)]
-    return max((max(stat.st_atime, stat.st_mtime) for stat in stats), default=None)
+@contextmanager
+def untouched(place: Path) -> Iterator[float | None]:
+    """When the largest file, the weights, was last read or written; and it stays so though it is read in here."""
+    weights = max(files_in(place), key=lambda path: path.stat().st_size, default=None)
+    if weights is None:
+        yield None
+        return
+    stat = weights.stat()
+    yield max(stat.st_atime, stat.st_mtime)
+    with contextlib.suppress(OSError):  # somebody else's file
+        os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
