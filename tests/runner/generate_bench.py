@@ -178,6 +178,7 @@ class Calls:
     def __init__(self) -> None:
         self.shapes: list[tuple[int, int]] = []
         self.configs: list[Any] = []
+        self.num_processors: list[int] = []
         self.history: list[str] = []
 
     @contextmanager
@@ -189,6 +190,7 @@ class Calls:
         def generate(model: Any, input_ids: Any, **options: Any) -> Any:
             self.shapes.append(tuple(input_ids.shape))
             self.configs.append(options["generation_config"])
+            self.num_processors.append(len(options["logits_processor"]))
             self.history.append("begin")
             try:
                 return plain(model, input_ids, **options)

@@ -46,7 +46,7 @@ def test_prompts_and_outputs_of_all_lengths_in_one_round_get_the_tokens_of_each_
         rounds.run()
     assert [rounds.tokens(i) for i in range(len(cases))] == [output for _, output in cases]
     assert set(rounds.ends.values()) == {FinishReason.LENGTH}
-    assert calls.shapes == [(6, 30)]
+    assert (calls.shapes, calls.num_processors) == ([(6, 30)], [0])
     assert len(rounds.records) == 20  # one token a step
 
 

@@ -18,34 +18,38 @@ NOTHING = SampledRows({})
 
 
 class Draws:
-    """First ``choose``, then, when generate has taken each row's largest score, ``result``."""
+    """For each step first ``see``, then ``choose`` if any row isn't plainly greedy, then ``result``."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._scores: Tensor | None = None  # [rows, vocab] float32, of the step between the two calls
+        self._logits: Tensor | None = None  # [rows, vocab], of the step at hand
         self._sampled = NOTHING
 
-    def choose(self, scores: Tensor, live: Mapping[int, Row]) -> None:
-        """Leave the drawn token alone in the scores ``[rows, vocab]`` of rows that aren't plainly greedy.
+    def see(self, logits: Tensor) -> None:
+        """The model's own logits ``[rows, vocab]`` of a new step."""
+        self._logits, self._sampled = logits, NOTHING
 
-        ``live`` are the rows that go on, by their index.  In a round of plainly greedy ones nothing is computed.
+    def choose(self, scores: Tensor, live: Mapping[int, Row]) -> Tensor:
+        """Of rows that aren't plainly greedy leave only the drawn token in the scores ``[rows, vocab]`` float32.
+
+        ``live`` are the rows that go on, by their index.
         """
-        self._scores, self._sampled = scores, NOTHING
         chosen = [index for index, row in live.items() if not is_plain(row.sequence.params)]
         if not chosen:
-            return
+            return scores
         self._sampled = self._sampler.sample(scores[chosen].numpy(), [live[index] for index in chosen])
         for index in chosen:
             token = self._sampled.tokens.get(live[index].sequence.sequence_id)
             if token is not None:
                 scores[index] = -math.inf
                 scores[index, token.token_id] = 0.0
+        return scores
 
     def result(self, token_ids: Tensor, live: Mapping[int, Row]) -> StepResult:
-        """The live rows' tokens of ``token_ids`` ``[rows]``.  A row whose largest score isn't finite fails alone."""
-        assert self._scores is not None
-        tops = self._scores.gather(1, token_ids[:, None])[:, 0].tolist()  # [rows]
-        ids, self._scores = token_ids.tolist(), None
+        """The live rows' tokens of ``token_ids`` ``[rows]``.  A row whose largest logit isn't finite fails alone."""
+        assert self._logits is not None
+        tops = self._logits.gather(1, token_ids[:, None])[:, 0].tolist()  # [rows]: of plainly greedy ones the largest
+        ids, self._logits = token_ids.tolist(), None
         tokens, errors = dict(self._sampled.tokens), dict(self._sampled.errors)
         for index, row in live.items():
             name = row.sequence.sequence_id

@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from everystep.errors import EngineFailed
-from everystep.runner.generate.draws import Draws
+from everystep.runner.generate.draws import Draws, is_plain
+from everystep.runner.generate.hooks import logits_shown, positions_below
 from everystep.runner.generate.loading import LoadedModel, plain_config
-from everystep.runner.generate.positions import positions_below
 from everystep.runner.generate.rectangle import left_padded
 from everystep.types import Row, StepResult
 
@@ -37,6 +37,7 @@ class Round:
         self.max_new_tokens = max(row.sequence.params.max_tokens for row in rows)
         self._index = {row.sequence.sequence_id: index for index, row in enumerate(rows)}
         self._sequences = {row.sequence.sequence_id: row.sequence for row in rows}
+        self._is_plain = all(is_plain(row.sequence.params) for row in rows)
         self._draws = draws
         self._asked: SimpleQueue[Sized[Row]] = SimpleQueue()
         self._given: SimpleQueue[StepResult | BaseException] = SimpleQueue()
@@ -71,12 +72,12 @@ class Round:
         if not self._await_step():
             return
         try:
-            with self._bounded_positions(loaded):
+            with logits_shown(loaded.model, self._draws.see), self._bounded_positions(loaded):
                 loaded.model.generate(
                     self.rectangle.input_ids,
                     attention_mask=self.rectangle.attention_mask,
                     generation_config=plain_config(self.max_new_tokens),
-                    logits_processor=[_Choose(self)],
+                    logits_processor=[] if self._is_plain else [_Choose(self)],
                     stopping_criteria=[_HandOver(self)],
                 )
             self._given.put(EngineFailed("generate() has ended"))  # heard only by a step too many
@@ -85,8 +86,7 @@ class Round:
 
     def choose(self, scores: Tensor) -> Tensor:
         """``[rows, vocab]`` scores whose largest is each row's token."""
-        self._draws.choose(scores, self._live)
-        return scores
+        return self._draws.choose(scores, self._live)
 
     def hand_over(self, token_ids: Tensor) -> Tensor:
         """Give the tokens ``[rows]``, wait for the next step, and say who has ended: ``[rows]`` bool."""
@@ -94,10 +94,9 @@ class Round:
         self._num_given += 1
         is_last = self._num_given == self.max_new_tokens
         self._given.put(result)
-        has_ended = torch.ones(len(token_ids), dtype=torch.bool)
-        if not is_last and self._await_step():
-            has_ended[list(self._live)] = False
-        return has_ended
+        if is_last or not self._await_step():
+            self._live = {}
+        return torch.tensor([index not in self._live for index in range(len(token_ids))])
 
     def _await_step(self) -> bool:
         """Wait for the next step's rows; false if there won't be one."""
