@@ -19,6 +19,8 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "runner": (["--runner", "fake"], "fake", '"fake"', "fake"),
     "precision": (["--precision", "f32"], "f32", '"f32"', "f32"),
     "deterministic": (["--deterministic"], "true", "true", True),
+    "device": (["--device", "cpu"], "cpu", '"cpu"', "cpu"),
+    "gpu_memory_utilization": (["--gpu-memory-utilization", "0.5"], "0.5", "0.5", 0.5),
     "threads": (["--threads", "3"], "3", "3", 3),
     "cache_dir": (["--cache-dir", "/c"], "/c", '"/c"', Path("/c")),
     "seed": (["--seed", "7"], "7", "7", 7),
@@ -49,6 +51,8 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "log_json": (["--log-json"], "on", "true", True),
     "vllm_python": (["--vllm-python", "/p"], "/p", '"/p"', Path("/p")),
     "vllm_url": (["--vllm-url", "http://h"], "http://h", '"http://h"', "http://h"),
+    "vllm_api_key": (["--vllm-api-key", "k"], "k", '"k"', "k"),
+    "vllm_arg": (["--vllm-arg", "a=1", "--vllm-arg", "b=x"], "a=1,b=x", '["a=1", "b=x"]', ("a=1", "b=x")),
 }
 
 

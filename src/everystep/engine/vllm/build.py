@@ -104,8 +104,7 @@ def engine_args(args: HostArgs) -> Any:
 
 
 def _for_cpu(args: HostArgs) -> dict[str, Any]:
-    """vLLM on a CPU would take nine tenths of the memory, and 16-bit floats that few CPUs compute well."""
-    import torch
+    """vLLM on a CPU would take nine tenths of the memory, and 16-bit floats whether the CPU has them or not."""
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
@@ -113,8 +112,8 @@ def _for_cpu(args: HostArgs) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     if args.engine.get("kv_cache_memory_bytes") is None:
         chosen["kv_cache_memory_bytes"] = args.cpu_kv_cache_bytes
-    if args.engine["dtype"] == "auto" and not torch.cpu._is_avx512_bf16_supported():
-        chosen["dtype"] = "float32"
+    if args.engine["dtype"] == "auto":
+        chosen["dtype"] = args.cpu_dtype
     return chosen
 
 

@@ -22,6 +22,7 @@ class HostArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: dict[str, Any]
     extra: dict[str, Any]
     cpu_kv_cache_bytes: int  # where no size was asked for and vLLM computes on a CPU
+    cpu_dtype: str  # the same for the type
     num_threads: int
     epoch_s: float
     spawned_s: float

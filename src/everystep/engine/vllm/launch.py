@@ -20,11 +20,12 @@ from everystep.engine.vllm.probe import INSTALL, find_vllm
 from everystep.engine.vllm.process import VllmProcess
 from everystep.engine.worker import WorkerArgs
 from everystep.errors import ConfigError, EngineUnavailable, UnsupportedOption
-from everystep.runner.threads import usable_cpus
+from everystep.runner.threads import cpu_features, usable_cpus
 
 GIB = 2**30
 BESIDE_CACHE_BYTES = GIB  # of vLLM's KV cache on a CPU beside our own lanes
 ALONE_CACHE_BYTES = 4 * GIB
+BF16_FEATURES = {"avx512_bf16", "amx_bf16", "bf16"}  # a CPU without them emulates the type, slowly
 DTYPES = {"auto": "auto", "f32": "float32", "bf16": "bfloat16"}
 OURS = {"model", "generation_config", "scheduling_policy", "skip_tokenizer_init", "max_logprobs", "logprobs_mode"}
 
@@ -122,6 +123,7 @@ def host_args(args: WorkerArgs, folder: Path) -> HostArgs:
         engine=vllm_engine_args(settings, folder),
         extra=parse_args(settings.vllm_arg),
         cpu_kv_cache_bytes=cpu_cache,
+        cpu_dtype="auto" if BF16_FEATURES & cpu_features() else "float32",
         num_threads=settings.threads or usable_cpus(),
         epoch_s=args.epoch_s,
         spawned_s=args.spawned_s,
