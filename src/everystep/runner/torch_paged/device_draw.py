@@ -1,4 +1,4 @@
-"""One random token for each row, exactly from its distribution after min_p, top_k and top_p, on the device of the logits.
+"""One random token for each row, exactly from its distribution after min_p, top_k and top_p, drawn on the device.
 
 Owns the draw in torch.  The filters' meaning and the proof that redrawing is exact are those of
 :mod:`everystep.runner.sampling.draw`, whose order of operations and block widths this follows, so that both draw the
@@ -33,7 +33,7 @@ class DeviceRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What stands after some attempts.  Rows with ``is_open`` need another, from where ``pivots`` and ``masses`` are."""
+    """What stands after some attempts.  Rows with ``is_open`` need another, above their ``pivots``."""
 
     values: Tensor  # [rows, blocks, width] f32 logits
     weights: Tensor  # [rows, blocks, width] f32 in [0, 1]
@@ -77,7 +77,7 @@ class Draw:
 
 
 def _pivots(logits: Tensor, tops: Tensor, recipe: DeviceRecipe) -> Tensor:
-    """``[rows]``: the largest float below each row's least kept logit, after min_p and top_k; -inf where both are off."""
+    """``[rows]``: the largest float below each row's least kept logit, after min_p and top_k."""
     floors = (tops.double() + recipe.distances).float()
     if recipe.max_top_k:
         most = min(recipe.max_top_k, logits.shape[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Sized
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,13 +46,12 @@ class Edits:
         edited = [(i, row.sequence) for i, row in enumerate(rows) if needs_edits(row.sequence)]
         if not edited:
             return None
-        return cls(*_bans(edited, vocab_size), *_biases(edited, vocab_size), *_penalties(edited, histories))
+        arrays: list[NDArray[Any]] = [*_bans(edited, vocab_size), *_biases(edited, vocab_size)]
+        return cls(*arrays, *_penalties(edited, histories))
 
     def apply(self, logits: Tensor) -> Tensor:
         """A changed copy of ``logits`` ``[rows, vocab]`` f32."""
-        on = {
-            f.name: torch.from_numpy(getattr(self, f.name)).to(logits.device, non_blocking=True) for f in fields(self)
-        }
+        on = {field.name: to_device(getattr(self, field.name), logits.device) for field in fields(self)}
         changed = logits.clone()
         changed[on["ban_rows"], on["ban_tokens"]] = BANNED
         changed[on["bias_rows"], on["bias_tokens"]] += on["biases"]
@@ -87,7 +87,7 @@ def _biases(
     return np.array(rows, np.int64), np.array(tokens, np.int64), np.array(biases, np.float32)
 
 
-def _penalties(edited: Iterable[tuple[int, Sequence]], histories: Histories) -> tuple[NDArray[np.generic], ...]:
+def _penalties(edited: Iterable[tuple[int, Sequence]], histories: Histories) -> tuple[NDArray[Any], ...]:
     """The six arrays from ``seen_rows`` on."""
     rows, tokens, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
     strengths = [np.empty((3, 0), np.float32)]

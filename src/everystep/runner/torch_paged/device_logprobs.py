@@ -31,7 +31,7 @@ class Logprobs:
 
     @classmethod
     def of(cls, logits: Tensor, token_ids: Tensor, most: int) -> Logprobs:
-        """``logits`` ``[rows, vocab]`` f32, ``token_ids`` ``[rows]``; ``most`` is the longest list that was asked for."""
+        """``logits`` ``[rows, vocab]`` f32, ``token_ids`` ``[rows]``; ``most`` is the longest list asked for."""
         peaks = logits.amax(dim=1)  # [rows]
         sums = (logits - peaks[:, None]).exp().sum(dim=1, dtype=torch.float64)
         normalisers = peaks.double() + sums.log()  # [rows]

@@ -42,10 +42,13 @@ class DeviceSampler:
         """A token for each of ``rows``, whose logits are ``logits`` ``[rows, vocab]`` in the same order."""
         return self.launch(logits, rows).collect()
 
-    @torch.inference_mode()
     def launch(self, logits: Tensor, rows: Sized[Row]) -> PendingSample:
         """Queue the work and return.  ``logits`` aren't changed, and must stay until :meth:`PendingSample.collect`."""
         assert logits.shape == (len(rows), self.vocab_size), f"{logits.shape=} for {len(rows)} rows"
+        with torch.inference_mode():
+            return self._launch(logits, rows)
+
+    def _launch(self, logits: Tensor, rows: Sized[Row]) -> PendingSample:
         exact = logits.float()
         edits = Edits.of(rows, self._histories, self.vocab_size)
         edited = exact if edits is None else edits.apply(exact)
@@ -118,10 +121,10 @@ class PendingSample:
         self._arrival.wait()
         is_open = [bool(flag) for flag in self._host[2:]]
         if any(is_open):
-            self._finish()
+            with torch.inference_mode():
+                self._finish()
         return self._read()
 
-    @torch.inference_mode()
     def _finish(self) -> None:
         for drawing in self.draws:
             drawing.finish()
