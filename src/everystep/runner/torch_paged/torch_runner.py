@@ -15,6 +15,7 @@ import torch
 
 from everystep.runner.threads import usable_cpus
 from everystep.runner.torch_paged.cpu_path import CpuPath
+from everystep.runner.torch_paged.cuda_loading import load_on_cuda
 from everystep.runner.torch_paged.layer_caches import block_bytes
 from everystep.runner.torch_paged.loading import load
 from everystep.runner.torch_paged.placement import resolve_placement
@@ -68,10 +69,14 @@ class TorchRunner:
         self.precision = placement.precision
         self.num_threads = num_threads or usable_cpus()
         torch.set_num_threads(self.num_threads)
-        kernel = SdpaAttention()
-        loaded = load(folder, placement, kernel)
+        self._path: DevicePath
+        if placement.device.type == "cuda":
+            loaded, self._path = load_on_cuda(folder, placement, gpu_memory_utilization)
+        else:
+            kernel = SdpaAttention()
+            loaded = load(folder, placement, kernel)
+            self._path = CpuPath(loaded, kernel, self.num_threads)
         self.vocab_size, self.max_context_len = loaded.vocab_size, loaded.max_context_len
-        self._path: DevicePath = CpuPath(loaded, kernel, self.num_threads)
         self.block_size = self._path.block_size
         self.kv_block_bytes = block_bytes(loaded.layers, self.block_size, placement.dtype)
 
