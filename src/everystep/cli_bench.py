@@ -28,7 +28,7 @@ KV_CACHE_GIB = 2.0  # several servers share the machine's memory: none may take 
 SHARED_SETTINGS = [
     "model", "runner", "precision", "deterministic", "device", "threads", "cache_dir", "max_model_len", "kv_cache_gib",
     "max_num_seqs", "max_num_batched_tokens", "prefix_cache", "static_batch_size", "per_token_batch_size", "api_key",
-    "vllm_python", "vllm_url", "log_level",
+    "vllm_python", "vllm_url", "vllm_api_key", "vllm_arg", "log_level",
 ]  # fmt: skip
 
 

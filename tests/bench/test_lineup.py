@@ -26,6 +26,11 @@ def test_a_peer_isnt_given_what_was_chosen_for_our_own_lanes() -> None:
     assert "--vllm-python=x" in server_flags(settings, with_vllm=True)
 
 
+def test_a_key_is_never_a_flag_since_everybody_can_read_those() -> None:
+    settings = Settings(vllm_url="http://there", vllm_api_key="secret", api_key=("secret",))
+    assert server_flags(settings, with_vllm=True) == ["--vllm-url=http://there"]
+
+
 def test_a_setting_of_the_clients_environment_tunes_nobody() -> None:
     assert clean_environment({"EVERYSTEP_PRECISION": "f32", "HOME": "/h"}) == {"HOME": "/h"}
 

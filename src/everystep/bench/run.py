@@ -75,7 +75,7 @@ def _end_on_sigterm() -> None:
 def _settings(lineup: Lineup, order: ClosedOrder, roster: Roster) -> dict[str, object]:
     """What was asked for, and what the servers were given."""
     ids = roster.token_ids
-    given = lineup.settings.model_dump(mode="json", exclude={"api_key"}, exclude_defaults=True)
+    given = lineup.settings.model_dump(mode="json", exclude={"api_key", "vllm_api_key"}, exclude_defaults=True)
     return {
         "kind": "closed",
         "model": lineup.settings.model,

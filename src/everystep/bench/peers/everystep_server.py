@@ -44,15 +44,24 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def running(python: str, flags: Sequence[str], log: Path, label: str) -> AsyncIterator[Running]:
-    """Start, yield once ready, end.  Its words go to ``log``; the last of them are the error if it doesn't start."""
+async def running(
+    python: str, flags: Sequence[str], log: Path, label: str, secrets: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
+    """Start, yield once ready, end.  Its words go to ``log``; the last of them are the error if it doesn't start.
+
+    ``secrets`` are variables that it gets beside the client's environment.
+    """
     port, start_s = free_port(), time.monotonic()
     command = [*serve_command(python, flags), "--port", str(port)]
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
-            env=clean_environment(os.environ), start_new_session=True,  # a Ctrl-C is the client's; it ends the server
-        )  # fmt: skip
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=clean_environment(os.environ) | dict(secrets or {}),
+            start_new_session=True,  # a Ctrl-C is the client's, which then ends the server
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         await _await_ready(url, process, log, label)

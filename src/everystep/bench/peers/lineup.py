@@ -22,12 +22,14 @@ from everystep.bench.peers.installed import Installed, look
 from everystep.bench.peers.process_tree import settle
 from everystep.bench.scrape import Scrape, prompt_token_ids, scrape, served_model
 from everystep.config import Settings
-from everystep.settings_sources import flag_name
+from everystep.settings_sources import flag_name, variable_name
 
 ENGINES = ("hf-generate", "vllm", "openvino-genai")
 OWN_LANES = ("static", "per_token", "continuous")
 # Not a server's business, or the benchmark's own choice.
-NOT_PASSED_ON = {"host", "port", "log_level", "log_json", "api_key", "vllm_python", "vllm_url", "default_policy"}
+NOT_PASSED_ON = {"host", "port", "log_level", "log_json", "api_key", "default_policy"}
+OF_VLLM = {"vllm_python", "vllm_url", "vllm_arg"}  # only where vLLM is wanted
+SECRETS = {"vllm_api_key"}  # a variable: everybody on the machine can read a command line
 ABSENT_IN_PEERS = {"runner", "precision", "deterministic", "device"}  # chosen for our own lanes
 NOTED_CORES = 0.02  # an idle contender that takes more is named in the report
 FALLBACK_TOKEN_IDS = range(1000, 40_000)
@@ -123,7 +125,8 @@ class _Start:
         if found.missing:
             self._leave_out("vllm", f"{found.missing} (--vllm-python PATH names another Python)")
             return
-        flags = [*self._peer_flags("vllm"), "--vllm-python", python]
+        extra = [f"--vllm-arg={each}" for each in self._lineup.settings.vllm_arg]
+        flags = [*self._peer_flags("vllm"), "--vllm-python", python, *extra]
         await self._serve(sys.executable, flags, "vllm", ("vllm",), found)
 
     async def genai(self) -> None:
@@ -151,7 +154,9 @@ class _Start:
         self, python: str, flags: list[str], engine: str, policies: tuple[str, ...], found: Installed
     ) -> None:
         self._say(f"starting {engine} ...")
-        entered = running(python, flags, self._lineup.logs / f"{engine}.log", engine)
+        key = self._lineup.settings.vllm_api_key
+        secrets = {variable_name("vllm_api_key"): key} if key and "vllm" in policies else {}
+        entered = running(python, flags, self._lineup.logs / f"{engine}.log", engine, secrets)
         server = await self._stack.enter_async_context(entered)
         contenders = await self._lanes(server.url, engine, policies)
         await self._settle(contenders, server.pid, server.start_s, found, engine)
@@ -217,11 +222,9 @@ class _Start:
 
 def server_flags(settings: Settings, *, without: set[str] | None = None, with_vllm: bool = False) -> list[str]:
     """Flags of ``everystep serve`` for every setting that isn't its default."""
-    passed = {name for name in type(settings).model_fields if name not in NOT_PASSED_ON | (without or set())}
-    if with_vllm:
-        passed |= {"vllm_python", "vllm_url"}
+    kept_back = NOT_PASSED_ON | SECRETS | (without or set()) | (set() if with_vllm else OF_VLLM)
     flags = []
-    for name in sorted(passed):
+    for name in sorted(type(settings).model_fields.keys() - kept_back):
         value = getattr(settings, name)
         if value == type(settings).model_fields[name].default:
             continue
