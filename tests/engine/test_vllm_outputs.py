@@ -79,7 +79,7 @@ def test_a_body_names_every_parameter():
         "model": "m", "prompt": [1, 2], "n": 1, "max_tokens": 4, "min_tokens": 0, "temperature": 1.0, "top_p": 1.0,
         "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
         "logit_bias": {"7": 2.0}, "seed": 5, "stop_token_ids": [2, 3], "ignore_eos": True, "logprobs": 3,
-        "priority": -4, "stream": True, "return_token_ids": True, "return_tokens_as_token_ids": True,
+        "stream": True, "return_token_ids": True, "return_tokens_as_token_ids": True,
     }  # fmt: skip
 
 

@@ -241,13 +241,13 @@ def test_a_killed_host_takes_its_processes_along_and_nothing_is_left_at_the_end(
 
 # --- a server of its own, for everything -------------------------------------------------------------
 @pytest.fixture(scope="module")
-def alone(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """``vllm serve``, and a server of ours that has no other lane."""
+def pair(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Running]]:
+    """A server of ours that has no lane but vLLM's, and vLLM's own server behind it."""
     folder = tmp_path_factory.mktemp("alone")
     model = hf_folder(open_checkpoint("smollm2-135m", default_cache_dir()), default_cache_dir())
     theirs, ours = free_url(), free_url()
     command = [
-        str(Path(vllm_python).parent / "vllm"), "serve", str(model), "--dtype", "float32", "--max-model-len", "1024",
+        vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32", "--max-model-len", "1024",
         "--enforce-eager", "--host", "127.0.0.1", "--port", theirs.rpartition(":")[2],
         "--kv-cache-memory-bytes", str(2**30),
     ]  # fmt: skip
@@ -257,7 +257,12 @@ def alone(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         flags = ["--runner", "vllm", "--vllm-url", f"{theirs}/v1"]
         with running(everystep(ours, *flags), ours, folder / "everystep.log") as front:
             front.wait_until(lambda: front.is_up("/health/ready"))
-            yield front
+            yield front, server
+
+
+@pytest.fixture
+def alone(pair: tuple[Running, Running]) -> Running:
+    return pair[0]
 
 
 def test_every_endpoint_answers_with_it(alone: Running) -> None:
@@ -278,14 +283,20 @@ def test_every_endpoint_answers_with_it(alone: Running) -> None:
     assert alone.post("/generate", prompts=["x"], policy="static").status_code == 400
 
 
-def test_what_the_server_refuses_is_the_client_s_fault(alone: Running) -> None:
-    reply = alone.post("/generate_vllm", prompts=["x"], priority=3)  # it wasn't started with priorities
-    assert reply.status_code == 400
-    assert "priority" in reply.json()["error"]["message"]
-
-
 def test_leaving_ends_it_at_the_server_too(alone: Running) -> None:
     with alone.http.stream("POST", "/generate_stream", json={"prompt": "x", **LONG}) as reply:
         next(reply.iter_lines())
         alone.wait_until(lambda: alone.metric("everystep_vllm_num_requests_running") == 1, ANSWER_S)
     alone.wait_until(lambda: alone.metric("everystep_vllm_num_requests_running") == 0, ANSWER_S)
+
+
+def test_a_server_that_dies_is_an_end_for_what_it_had_and_said_so_afterwards(pair: tuple[Running, Running]) -> None:
+    front, behind = pair
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(lambda: front.post("/generate_vllm", prompts=["a", "b"], **LONG))
+        front.wait_until(lambda: front.metric('everystep_num_requests_running{policy="vllm"}') == 2, ANSWER_S)
+        behind.process.kill()
+        reply = work.result()
+    assert (reply.status_code, reply.json()["error"]["type"]) == (500, "engine_failed")
+    front.wait_until(lambda: front.http.get("/health/ready").status_code == 503, ANSWER_S)
+    assert "isn't usable" in front.post("/generate_vllm", prompts=["x"]).json()["error"]["message"]

@@ -1,6 +1,7 @@
 """A vLLM server elsewhere as a lane: streams, aborts, errors, absence, and its own counts."""
 
 import asyncio
+import dataclasses
 import socket
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from engine.vllm_server import VllmServer, vllm_server
 from engine.vllm_stand_in import tokens_after
 from everystep.engine.client import EngineClient
-from everystep.errors import EngineFailed, EngineUnavailable, InvalidRequest, PromptTooLong
+from everystep.errors import EngineFailed, EngineUnavailable, InvalidRequest, PromptTooLong, UnsupportedOption
 from everystep.types import FinishReason
 
 DEADLINE_S = 30.0
@@ -156,3 +157,10 @@ async def test_the_server_s_context_is_the_limit(server, connect, make_request):
     assert info.max_model_len == 512
     with pytest.raises(PromptTooLong):
         client.submit(make_request(tuple([5] * 510), policy="vllm", max_tokens=8))
+
+
+async def test_a_priority_that_the_server_may_ignore_is_refused(server, connect, make_request):
+    client = await connect(server.url)
+    with pytest.raises(UnsupportedOption, match="priority=3: not with --vllm-url"):
+        client.submit(dataclasses.replace(make_request(policy="vllm"), priority=3))
+    assert server.bodies == []

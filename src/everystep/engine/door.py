@@ -11,7 +11,7 @@ from collections.abc import Collection
 from everystep.config import Settings
 from everystep.engine.vllm.host_args import LANE as VLLM
 from everystep.engine.vllm.sampling import refuse_undone
-from everystep.errors import InvalidParameter, InvalidRequest, QueueFull
+from everystep.errors import InvalidParameter, InvalidRequest, QueueFull, UnsupportedOption
 from everystep.messages import EngineInfo, GenerationRequest
 from everystep.sched import check_fits
 
@@ -25,6 +25,8 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
     check_lane(request.policy, info.seats)
     if request.policy == VLLM:
         refuse_undone(params)
+        if settings.vllm_url is not None and request.priority != 0:  # such a server may ignore it, and doesn't say so
+            raise UnsupportedOption(f"priority={request.priority}: not with --vllm-url", param="priority")
     if params.max_tokens < 1:
         raise InvalidParameter("max_tokens=0 generates nothing; at least 1 is needed", param="max_tokens")
     num_sequences = len(request.prompts) * params.n

@@ -68,7 +68,6 @@ def body_of(submit: Submit, model: str) -> dict[str, Any]:
         "model": model,
         "prompt": list(submit.prompt_ids),
         "logit_bias": None if biases is None else {str(token_id): bias for token_id, bias in biases.items()},
-        "priority": submit.priority,
         "stream": True,
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
