@@ -54,7 +54,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_arrivals_and_counts_come_back_per_prompt(stub: Path) -> None:
     async with running_genai(sys.executable, Path("model.gguf"), LIMITS, stub / "log") as contender:
         await contender.hello()
-        assert contender.about == "OpenVINO GenAI stub ContinuousBatchingPipeline, in process"
+        assert contender.about == "ContinuousBatchingPipeline stub, in process, on model.gguf"
         measured = await contender.measure([[1, 2, 3]] * 3, 4)
     assert measured.num_tokens == 12
     assert [len(times) for times in measured.arrivals_s] == [4, 4, 4]

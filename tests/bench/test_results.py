@@ -13,7 +13,16 @@ from everystep.bench.closed import ClosedLoad, Measured, run_closed
 from everystep.bench.environment import cpu_facts
 from everystep.bench.passes import Pass
 from everystep.bench.results import client_notes, csv_of, result_of, runs_of
-from everystep.bench.tables import ENGLISH, day_line, figure, latency_table, markdown_page, rates_table, seconds_table
+from everystep.bench.tables import (
+    ENGLISH,
+    a_day,
+    day_line,
+    figure,
+    latency_table,
+    markdown_page,
+    rates_table,
+    seconds_table,
+)
 
 # Word for word from the contract, "Benchmark result file".
 TOP_KEYS = {"schema", "environment", "settings", "runs"}
@@ -91,8 +100,8 @@ async def test_the_tables_hold_seconds_rates_ratios_and_a_day() -> None:
     seconds, rates = seconds_table(result, ENGLISH), rates_table(result, ENGLISH)
     assert seconds.head[:3] == ("contender", "N = 2", "N = 8")
     assert seconds.rows[2] == ("continuous", "2.50", "2.50", "1.50×", "3.33×", "3.00×", "6.67×")
-    assert rates.rows[2] == ("continuous", "0.800", "3.20", "0.28 M"), "3.2 a second for 86,400 seconds"
-    assert "continuous 0.28 million" in day_line(result)
+    assert rates.rows[2] == ("continuous", "0.800", "3.20", "276,000"), "3.2 a second for 86,400 seconds"
+    assert "continuous 276,000" in day_line(result)
     assert latency_table(result).rows[0][7] == "–/–/–"
 
 
@@ -114,6 +123,11 @@ async def test_the_page_names_machine_absent_peers_and_releases() -> None:
 )  # fmt: skip
 def test_a_figure_shows_three_digits_that_count(value: float, shown: str) -> None:
     assert figure(value) == shown
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(780.49, "67,400,000"), (0.66, "57,000"), (0.0001, "9")])
+def test_requests_a_day_are_rounded_to_what_counts(rate: float, shown: str) -> None:
+    assert a_day(rate) == shown
 
 
 @pytest.mark.parametrize(("cpu_s", "num_notes"), [(0.19, 0), (0.5, 1)])

@@ -74,7 +74,7 @@ def rates_table(result: Result, words: dict[str, str]) -> Table:
     for name in names(result):
         runs = _by_n(result, name)
         rates = [runs[n]["requests_per_s"] for n in ns]
-        rows.append((runs[ns[0]]["label"], *map(figure, rates), f"{rates[-1] * SECONDS_A_DAY / 1e6:.2f} M"))
+        rows.append((runs[ns[0]]["label"], *map(figure, rates), a_day(rates[-1])))
     return Table(words["rates"], tuple(head), tuple(rows))
 
 
@@ -110,7 +110,7 @@ def day_line(result: Result) -> str:
     """The write-up's last line: what each would answer in a day at the largest N."""
     largest = sizes(result)[-1]
     runs = sorted((run for run in result["runs"] if run["n"] == largest), key=lambda run: float(run["requests_per_s"]))
-    words = [f"{run['label']} {run['requests_per_s'] * SECONDS_A_DAY / 1e6:.2f} million" for run in runs]
+    words = [f"{run['label']} {a_day(run['requests_per_s'])}" for run in runs]
     return f"Requests a day at N = {largest}: {'; '.join(words)}"
 
 
@@ -123,6 +123,7 @@ def markdown(table: Table) -> str:
 def markdown_page(result: Result) -> str:
     """The whole report as a page."""
     parts = [f"# everystep bench: {result['settings']['model']}", machine_line(result)]
+    parts.append(f"Load average before the start: {result['environment']['load_average']}")
     for table in all_tables(result):
         parts += [f"## {table.title}", markdown(table)]
     parts += [day_line(result), _list(contender_lines(result))]
@@ -131,16 +132,16 @@ def markdown_page(result: Result) -> str:
 
 
 def machine_line(result: Result) -> str:
-    """The machine and the day, in one line."""
+    """The machine, the day and the source, in one line."""
     env: dict[str, Any] = result["environment"]
+    commit, is_changed = str(env["git_commit"] or "")[:12], str(env["git_commit"]).endswith("+")
     parts = [
         f"{env['usable_cpus']} cores of {env['cpu']} (family {env['cpu_family']}, model {env['cpu_model']})",
         " ".join(env["cpu_flags"]) or "no flags known",
         f"{env['memory_gib']} GiB",
         f"Python {env['python']}",
-        f"load before {env['load_average']}",
         str(env["date"])[:10],
-        f"commit {env['git_commit'][:12]}" if env["git_commit"] else f"everystep {env['everystep']}",
+        f"commit {commit}{' with changes' if is_changed else ''}" if commit else f"everystep {env['everystep']}",
     ]
     return ", ".join(parts)
 
@@ -164,6 +165,13 @@ def figure(value: float) -> str:
         return f"{value:.0f}"
     decimals = next((places for places in range(1, 6) if value >= 10.0 ** (2 - places)), 6)
     return f"{value:.{decimals}f}"
+
+
+def a_day(requests_per_s: float) -> str:
+    """Requests a day, to three digits that count: 276,000."""
+    requests = requests_per_s * SECONDS_A_DAY
+    digits = len(f"{requests:.0f}")
+    return f"{round(requests, min(0, 3 - digits)):,.0f}"
 
 
 def _times(value: float | None) -> str:

@@ -27,7 +27,8 @@ class Pipeline:
         scheduler.max_num_batched_tokens = max_num_batched_tokens
         self._genai = openvino_genai
         self._pipe = openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", {})
-        self.about = f"OpenVINO GenAI {openvino_genai.get_version()} ContinuousBatchingPipeline, in process"
+        name = os.path.basename(os.path.normpath(model))
+        self.about = f"ContinuousBatchingPipeline {openvino_genai.get_version()}, in process, on {name}"
 
     def run(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
         tensors, config = self._tensors(prompts), self._config(max_tokens)

@@ -213,7 +213,7 @@ class _Start:
         seats = {"static": settings.static_batch_size, "per_token": settings.per_token_batch_size}
         name = f"{policy} {seats[policy]}" if policy in seats and is_ours else policy
         if engine == "hf-generate":
-            return f"hf-generate, {policy} {settings.static_batch_size}"
+            return f"hf-generate ({policy} {settings.static_batch_size})"
         return "vLLM" if policy == "vllm" else name
 
     def _leave_out(self, who: str, why: str) -> None:
