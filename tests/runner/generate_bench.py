@@ -41,6 +41,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("OPTConfig", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "init_std": 0.3}),
     "gpt2": ("GPT2Config", SMALL | {"initializer_range": 0.3}),
     "llama": ("LlamaConfig", GROUPED),
+    "llama_dynamic": (
+        "LlamaConfig",
+        GROUPED | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}},
+    ),
     "mistral": ("MistralConfig", GROUPED | {"sliding_window": 8}),
     "qwen3": ("Qwen3Config", GROUPED),
     "gemma2": ("Gemma2Config", GROUPED | {"sliding_window": 8, "query_pre_attn_scalar": 8}),
@@ -48,13 +52,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bloom": ("BloomConfig", WITH_MLP),
 }
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [1.0, 4.0, 9.0, 25.0],
+    "original_max_position_embeddings": 16,
+}
+PHI3 = ("Phi3Config", WITH_MLP | {"original_max_position_embeddings": 16, "rope_parameters": LONGROPE})
+
 
 def save_tiny(family: str, folder: Path, **more: Any) -> Path:
     """A random model of the family as a Hugging Face folder."""
     import torch
     import transformers
 
-    kind, options = FAMILIES[family]
+    kind, options = (FAMILIES | {"phi3": PHI3})[family]
     torch.manual_seed(5)
     config = getattr(transformers, kind)(**(options | more))
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -180,6 +181,24 @@ def test_a_plan_that_is_no_rounds_step_is_our_own_bug(runner: Any, row: Row) -> 
         runner.run(StepPlan("static", (row,)))
 
 
+def test_frequencies_that_follow_the_longest_text_are_held_where_all_texts_have_the_same(tmp_path: Path) -> None:
+    """Up to 16 tokens the model turns by short factors.  The rectangle grows to 26, one text to more than 16."""
+    folder = save_tiny("phi3", tmp_path)
+    reference, runner = Reference(folder), make_runner(folder)
+    cases = reference.cases([(14, 2), (3, 12)])
+    rounds = Rounds(folder, runner)
+    rounds.submit_cases(cases)
+    rounds.submit("grows", cases[1][0][:2], 20)
+    rounds.submit("is", [5] * 17, 2)
+    rounds.run()
+    runner.close()
+    assert [rounds.tokens(i) for i in range(2)] == [output for _, output in cases]
+    assert [len(rounds.tokens(name)) for name in ("grows", "is")] == [15, 0]
+    for name in ("grows", "is"):
+        assert rounds.ends[name] is FinishReason.FAILED
+        assert rounds.errors[name] == "the text is over the 16 tokens that this model computes alike in any company"
+
+
 # --- draws ---------------------------------------------------------------------------------------
 RECIPES: list[dict[str, Any]] = [
     {"temperature": 1.0},
@@ -322,11 +341,23 @@ def test_a_causal_mask_that_a_rectangle_may_outgrow_is_refused_by_name(tmp_path:
         make_runner(folder)
 
 
-def test_rotary_frequencies_of_the_longest_row_are_refused(tmp_path: Path) -> None:
-    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 32}
-    folder = save_tiny("llama", tmp_path, rope_parameters=rope)
-    with pytest.raises(UnsupportedModel, match="llama with rope_type='dynamic'"):
-        make_runner(folder)
+def test_stored_quantised_weights_are_refused(tmp_path: Path, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match="opt model's weights are stored quantised"):
+        make_runner(tmp_path)
+
+
+def test_a_missing_weight_is_never_made_up(tmp_path: Path, folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.decoder.layers.1.fc1.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 of the model's weights, model\.decoder\.layers\.1\.fc1\.weight"):
+        make_runner(tmp_path)
 
 
 def test_a_folder_without_weights_is_a_model_error_that_names_it(tmp_path: Path) -> None:

@@ -70,12 +70,16 @@ class GenerateRunner:
     # --- a step ----------------------------------------------------------------------------------
     def run(self, plan: StepPlan) -> StepResult:
         """The round's next token for each row.  Raises what ``generate()`` raised; the round is over then."""
-        current = self._round_of(plan.rows)
+        rows, errors = self._split(plan.rows)
+        if not rows:
+            return StepResult({}, errors)
+        current = self._round_of(rows)
         try:
-            return current.step(plan.rows)
+            result = current.step(rows)
         except BaseException:
             self._end_round()
             raise
+        return StepResult(result.tokens, {**result.errors, **errors}) if errors else result
 
     def close(self) -> None:
         """End the round and the thread; free the model."""
@@ -83,6 +87,15 @@ class GenerateRunner:
         self._thread.close()
         self._sampler.close()
         del self._loaded
+
+    def _split(self, rows: Sized[Row]) -> tuple[Sized[Row], dict[str, str]]:
+        """The rows that the model's positions reach, and why the others fail, by sequence id."""
+        limit = self._loaded.max_positions
+        if limit is None or all(row.end <= limit for row in rows):
+            return rows, {}
+        words = f"the text is over the {limit} tokens that this model computes alike in any company"
+        errors = {row.sequence.sequence_id: words for row in rows if row.end > limit}
+        return [row for row in rows if row.end <= limit], errors
 
     def _round_of(self, rows: Sized[Row]) -> Round:
         if all(row.start == 0 for row in rows):

@@ -21,8 +21,6 @@ from everystep.runner.generate.rectangle import left_padded
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 OTHER_PRECISIONS = ("int8", "int4")
 BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})  # as /proc/cpuinfo calls them
-# Frequencies that follow the longest row of a batch, so that neighbours would change each other's tokens.
-ROPES_OF_THE_BATCH = ("dynamic", "longrope")
 # Models whose causal mask is a table as wide as the context, which a rectangle with its padding may outgrow.
 MASK_TABLES = ("gpt_neo", "openai-gpt")
 # Share of the largest logit by which padding may move the logits: rounding stays far below, shifted positions above.
@@ -36,7 +34,7 @@ class LoadedModel:
 
     model: Any  # transformers' PreTrainedModel, in evaluation mode
     vocab_size: int  # logits a row
-    max_positions: int | None  # tokens the model was made for, where it says so
+    max_positions: int | None  # tokens that a text may have; None where the model doesn't say
     token_bytes: int  # bytes of keys and values a token takes over all layers
 
 
@@ -55,28 +53,39 @@ def resolve_precision(name: str, cpu: Set[str]) -> str:
 
 def load(folder: Path, precision: str) -> LoadedModel:
     """Read the folder's weights.  :class:`UnsupportedModel` says why a sound model can't be served this way."""
-    disable_progress_bar()  # a server's log is no terminal
     config = _read_config(folder)
     _check_kind(config)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, use_safetensors=True, local_files_only=True, trust_remote_code=False, dtype=DTYPES[precision]
-        )
-    except ValueError as error:  # of a kind that has no causal model, or that wants code of its own
-        raise UnsupportedModel(f"transformers has no causal model for {folder}: {_first_line(error)}") from error
-    except Exception as error:  # each file format has errors of its own
-        raise ModelError(f"transformers can't load {folder}: {_first_line(error)}") from error
-    model.eval()
+    model = _read_model(folder, DTYPES[precision])
     model.generation_config = GenerationConfig()  # the folder's own defaults are shown, never silently applied
     alone = _probe(model, [PROBE])
     _check_padding(config.model_type, alone, _probe(model, [PROBE, PROBE * 2]), PADDING_TOLERANCE[precision])
-    max_positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    return LoadedModel(model, alone.logits[0].shape[-1], max_positions, _token_bytes(alone))
+    return LoadedModel(model, alone.logits[0].shape[-1], _max_positions(config), _token_bytes(alone))
 
 
 def plain_config(max_new_tokens: int, **more: bool) -> GenerationConfig:
     """Greedy, with a cache, and no end-of-text token: who ends, the policy decides."""
     return GenerationConfig(do_sample=False, use_cache=True, max_new_tokens=max_new_tokens, **more)
+
+
+def _read_model(folder: Path, dtype: torch.dtype) -> Any:
+    disable_progress_bar()  # a server's log is no terminal
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=dtype,
+            output_loading_info=True,
+        )
+    except ValueError as error:  # of a kind that has no causal model, or that wants code of its own
+        raise UnsupportedModel(f"transformers has no causal model for {folder}: {_first_line(error)}") from error
+    except Exception as error:  # each file format has errors of its own
+        raise ModelError(f"transformers can't load {folder}: {_first_line(error)}") from error
+    if info["missing_keys"]:  # transformers would go on with random numbers
+        names = sorted(info["missing_keys"])
+        raise ModelError(f"{folder} lacks {len(names)} of the model's weights, {names[0]} among them")
+    return model.eval()
 
 
 def _read_config(folder: Path) -> Any:
@@ -97,14 +106,25 @@ def _check_kind(config: Any) -> None:
             f"{kind} keeps its causal mask as a table of the context's width; a round's longest prompt and longest "
             "output together may be wider"
         )
-    rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    layers = [value for value in rope.values() if isinstance(value, dict)] or [rope]  # one for each kind of layer
-    for layer in layers:
-        if layer.get("rope_type") in ROPES_OF_THE_BATCH:
-            raise UnsupportedModel(
-                f"{kind} with rope_type={layer['rope_type']!r}: transformers takes the rotary frequencies from the "
-                "longest row of a batch, so neighbours would change each other's tokens"
-            )
+    if getattr(config, "quantization_config", None) is not None:
+        raise UnsupportedModel(
+            f"this {kind} model's weights are stored quantised; runner='hf-generate' reads plain ones"
+        )
+
+
+def _max_positions(config: Any) -> int | None:
+    """Positions that the model was made for and turns by the same rotary frequencies whoever shares the batch.
+
+    ``longrope`` has other frequencies for passes with a longer text in them.
+    """
+    text = config.get_text_config(decoder=True)
+    rope = getattr(text, "rope_parameters", None) or {}
+    layers = [rope, *(value for value in rope.values() if isinstance(value, dict))]  # one for all, or one for each kind
+    limits = [
+        getattr(text, "max_position_embeddings", None),
+        *(layer.get("original_max_position_embeddings") for layer in layers if layer.get("rope_type") == "longrope"),
+    ]
+    return min((int(limit) for limit in limits if limit is not None), default=None)
 
 
 def _probe(model: Any, prompts: list[list[int]]) -> Any:
