@@ -24,6 +24,7 @@ from everystep.errors import ModelError
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[\w.-]+)(@(?P<revision>[\w.][\w./-]*))?")
 MAX_HTTP_BYTES = 50 * 10**9  # a single file beyond is served by the hub's own protocol only
+ETAG = re.compile(r"[0-9a-f]{40,64}")  # anything else names no blob of ours: the client sees to such a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class _Fetch:
         from huggingface_hub import constants
         from huggingface_hub.utils import logging
 
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its warnings of each retry would stand around the one line that counts
+        # Its warnings of each retry would stand around the one line that counts.
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         self._id, self._cache_dir, self._progress = hub_id, cache_dir, progress
         self._endpoint = constants.ENDPOINT
         self._blobs = _cache() / f"models--{hub_id.repo.replace('/', '--')}" / "blobs"
@@ -117,14 +119,15 @@ class _Fetch:
         return Path(snapshot_download(self._id.repo, allow_patterns=names, tqdm_class=_no_bar(), **where))
 
     def _fetch_blob(self, file: RemoteFile, commit: str) -> None:
+        """A file among the blobs, where the client's own call then finds it and has nothing to fetch."""
         from huggingface_hub import get_session, hf_hub_url
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         blob = self._blobs / file.etag
-        lock = _cache() / ".locks" / self._blobs.parent.name / f"{file.etag}.lock"  # the client's own
+        lock = _cache() / ".locks" / self._blobs.parent.name / f"{blob.name}.lock"  # the client's own
         waiting = functools.partial(self._progress.stage, f"waiting for another download of {file.name}", None)
         with exclusive(lock, waiting):
-            if blob.exists() or file.num_bytes > MAX_HTTP_BYTES:
+            if blob.exists() or file.num_bytes > MAX_HTTP_BYTES or not ETAG.fullmatch(file.etag):
                 return self._progress.advance(file.num_bytes)
             self._blobs.mkdir(parents=True, exist_ok=True)
             url = hf_hub_url(self._id.repo, file.name, revision=commit, endpoint=self._endpoint)
