@@ -21,6 +21,7 @@ import pytest
 
 from engine.vllm_stand_in import are_gone
 from everystep.checkpoint import default_cache_dir, hf_folder, open_checkpoint
+from everystep.engine.vllm.group import end_group
 
 pytestmark = pytest.mark.vllm
 
@@ -46,7 +47,7 @@ class Running:
         self.url = url
         self.log = log
         with log.open("w") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environ)
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environ, start_new_session=True)
         self.http = httpx.Client(base_url=url, timeout=ANSWER_S)
 
     def wait_until(self, is_so: Callable[[], bool], limit_s: float = START_S) -> None:
@@ -93,8 +94,8 @@ def running(command: list[str], url: str, log: Path, **variables: str) -> Iterat
         server.process.terminate()
         try:
             server.process.wait(60)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
+        finally:
+            end_group(server.process.pid)
 
 
 def free_url() -> str:
@@ -247,7 +248,8 @@ def pair(vllm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     model = hf_folder(open_checkpoint("smollm2-135m", default_cache_dir()), default_cache_dir())
     theirs, ours = free_url(), free_url()
     command = [
-        vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32", "--max-model-len", "1024",
+        vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32",
+        "--max-model-len", "1024",
         "--enforce-eager", "--host", "127.0.0.1", "--port", theirs.rpartition(":")[2],
         "--kv-cache-memory-bytes", str(2**30),
     ]  # fmt: skip
@@ -295,7 +297,7 @@ def test_a_server_that_dies_is_an_end_for_what_it_had_and_said_so_afterwards(pai
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(lambda: front.post("/generate_vllm", prompts=["a", "b"], **LONG))
         front.wait_until(lambda: front.metric('everystep_num_requests_running{policy="vllm"}') == 2, ANSWER_S)
-        behind.process.kill()
+        end_group(behind.process.pid)
         reply = work.result()
     assert (reply.status_code, reply.json()["error"]["type"]) == (500, "engine_failed")
     front.wait_until(lambda: front.http.get("/health/ready").status_code == 503, ANSWER_S)

@@ -41,8 +41,8 @@ class Backend(Protocol):
     def settled(self) -> asyncio.Event:
         """Set when it is ready, or has given up."""
 
-    def start(self) -> None:
-        """Begin to become ready."""
+    def start(self, after: asyncio.Event | None = None) -> None:
+        """Begin to become ready, once ``after`` is set."""
 
     async def stop(self) -> None:
         """End it, asking first."""
@@ -119,8 +119,11 @@ class Backends:
         return EngineStatus(status.is_live, status.is_ready, status.reason, status.info, words)
 
     def start(self) -> None:
-        for one in self.all:
-            one.start()
+        """vLLM's start is long and takes every core: it begins when our own lanes are ready, or never will be."""
+        first, *others = self.all
+        first.start()
+        for one in others:
+            one.start(after=first.settled)
 
     async def stop(self) -> None:
         await asyncio.gather(*(one.stop() for one in self.all))

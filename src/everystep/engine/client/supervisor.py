@@ -71,18 +71,23 @@ class Supervisor:
         self._writer: asyncio.StreamWriter | None = None
         self._handle: WorkerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._after: asyncio.Event | None = None
         self._ready_since_s: float | None = None
         self._is_stopping = False
         self.settled = asyncio.Event()  # ready, or given up
 
-    def start(self) -> None:
+    def start(self, after: asyncio.Event | None = None) -> None:
+        """Start the first worker, once ``after`` is set."""
         self.phase = Phase.STARTING
         self._started_s = self._now_s()
+        self._after = after
         self._task = asyncio.create_task(self._keep_running(), name="everystep-supervisor")
 
     async def stop(self) -> None:
         """Ask the worker to leave, and end it if it doesn't."""
         self._is_stopping = True
+        if self._task is not None and self._after is not None and not self._after.is_set():
+            self._task.cancel()  # nothing was started yet
         if self._writer is not None:
             self.send(Shutdown())
         if self._task is not None:
@@ -141,6 +146,8 @@ class Supervisor:
         return time.monotonic() - self._epoch_s
 
     async def _keep_running(self) -> None:
+        if self._after is not None:
+            await self._after.wait()
         num_failures = 0
         while True:
             words = await self._run_one_guarded()

@@ -26,6 +26,8 @@ from everystep.engine.vllm.host import Host
 from everystep.engine.vllm.host_args import HostArgs
 from everystep.messages import VllmLoad, WorkerFailed
 
+CLOSING_S = 10.0
+
 
 def main(fd: int) -> None:
     """Serve on the inherited socket.  The process leads a group of its own, which ends with it."""
@@ -75,15 +77,24 @@ async def _serve(sock: socket.socket, args: HostArgs) -> None:
     try:
         await host.run(sock, engine.info())
     finally:
+        last = threading.Timer(CLOSING_S, _leave)  # whatever vLLM's own shutdown waits for
+        last.daemon = True
+        last.start()
         engine.close()
+        last.cancel()
+
+
+def _leave() -> None:
+    """End all, from a thread: the loop is busy."""
+    end_group(os.getpgrp())
+    os._exit(1)
 
 
 def _leave_if_told(sock: socket.socket, is_built: threading.Event) -> None:
     """While vLLM is built the loop can't listen.  Nothing is sent before it is ready but the order to leave."""
     while not is_built.is_set():
         if select.select([sock], [], [], 0.2)[0]:
-            end_group(os.getpgrp())
-            os._exit(0)  # from a thread: the loop is busy, and nothing is left to tidy up
+            _leave()
 
 
 def _say_last_word(sock: socket.socket, error: BaseException) -> None:

@@ -81,7 +81,8 @@ class RemoteVllm:
             trust_env=False,  # a proxy for the web is no way to a server that the user named
         )
 
-    def start(self) -> None:
+    def start(self, after: asyncio.Event | None = None) -> None:
+        """At once, whatever ``after`` is: looking costs nothing."""
         self._looking = asyncio.create_task(self._keep_looking(), name="everystep-vllm-url")
 
     async def stop(self) -> None:
