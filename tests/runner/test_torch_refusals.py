@@ -16,7 +16,10 @@ pytestmark = pytest.mark.torch
 SMALL: dict[str, Any] = {"vocab_size": 384, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 LLAMA: dict[str, Any] = {**SMALL, "intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 128}
 GPT: dict[str, Any] = {"vocab_size": 384, "n_layer": 2, "n_head": 4}
-BART: dict[str, Any] = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 64))}
+T5: dict[str, Any] = {"vocab_size": 384, "d_model": 64, "num_layers": 1, "num_heads": 4, "d_kv": 16}
+BART: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+MPT: dict[str, Any] = {"vocab_size": 384, "d_model": 64, "n_layers": 2, "n_heads": 4}
+EXPERTS: dict[str, Any] = {"head_dim": 16, "num_local_experts": 4}
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +35,19 @@ def load(folder: Path, **options: Any) -> Any:
     return TorchRunner(folder, **{"precision": "f32", "device": "cpu", "num_threads": 1, **options})
 
 
-# Class of the model, its config's class, what the config says, what the refusal must say.
-REFUSED = {
-    "t5": ("T5ForConditionalGeneration", {"vocab_size": 384, "d_model": 64, "num_layers": 1, "num_heads": 4, "d_kv": 16}, "encoder-decoder"),
+# What computes the model, what its config says, what the refusal must say.
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "t5": ("T5ForConditionalGeneration", T5, "encoder-decoder"),
     "bart": ("BartForConditionalGeneration", {"vocab_size": 384, "d_model": 64, **BART}, "encoder-decoder"),
     "mamba": ("MambaForCausalLM", {**SMALL, "state_size": 8}, "state beside the KV cache"),
     "bloom": ("BloomForCausalLM", {**GPT, "hidden_size": 64}, "attention interface"),
-    "mpt": ("MptForCausalLM", {"vocab_size": 384, "d_model": 64, "n_layers": 2, "n_heads": 4}, "attention interface"),
-    "gpt_oss": ("GptOssForCausalLM", {**LLAMA, "head_dim": 16, "num_local_experts": 2}, r"attention sinks \(s_aux\)"),
-    "llama4_text": ("Llama4ForCausalLM", {**LLAMA, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 64}, "chunked_attention"),
+    "mpt": ("MptForCausalLM", MPT, "attention interface"),
+    "gpt_oss": ("GptOssForCausalLM", {**LLAMA, **EXPERTS}, r"attention sinks \(s_aux\)"),
+    "llama4_text": ("Llama4ForCausalLM", {**LLAMA, **EXPERTS, "intermediate_size_mlp": 64}, "chunked_attention"),
     "lfm2": ("Lfm2ForCausalLM", {**LLAMA, "layer_types": ["conv", "full_attention"]}, "layers of the type conv"),
     "bert": ("BertLMHeadModel", {**SMALL, "intermediate_size": 64}, "looks forward"),
     "nemotron": ("NemotronForCausalLM", LLAMA, "hand the arguments"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("model_type", REFUSED)
@@ -89,7 +92,7 @@ def test_a_folder_that_lacks_a_weight_is_refused_instead_of_filled_with_random_n
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="lacks 1 of the model's weights, model.layers.1.mlp.up_proj.weight"):
+    with pytest.raises(ModelError, match=r"lacks 1 of the model's weights, model\.layers\.1\.mlp\.up_proj\.weight"):
         load(tmp_path)
 
 
@@ -98,9 +101,7 @@ def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_model_whose_code_lies_in_its_folder_is_refused_and_not_run(
-    transformers: ModuleType, tmp_path: Path
-) -> None:
+def test_a_model_whose_code_lies_in_its_folder_is_refused_and_not_run(transformers: ModuleType, tmp_path: Path) -> None:
     save_llama(transformers, tmp_path)
     edit_config(tmp_path, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")

@@ -30,8 +30,13 @@ SIZES: dict[str, Any] = {
 }
 GROUPED: dict[str, Any] = {**SIZES, "num_key_value_heads": 2}
 ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
-CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}
-WIDE_HEADS: dict[str, Any] = {"head_dim": 32, "query_pre_attn_scalar": 24, "layer_types": ALTERNATING}
+CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 30.0}
+WIDE_HEADS: dict[str, Any] = {
+    "head_dim": 32,
+    "query_pre_attn_scalar": 24,
+    "layer_types": ALTERNATING,
+    "tie_word_embeddings": False,
+}
 
 FAMILIES: dict[str, transformers.PretrainedConfig] = {
     "opt": transformers.OPTConfig(**golden.PLAIN, **golden.OPT_SIZES, max_position_embeddings=256),
@@ -86,6 +91,10 @@ def greedy_cases(folder: Path) -> list[Case]:
             if case["min_gap"] > MIN_GAP:
                 cases.append(Case(prompt, case["output_token_ids"]))
                 break
+    num_distinct = sum(len(set(case.output)) for case in cases) / len(cases)
+    assert num_distinct >= golden.MIN_DISTINCT, (
+        f"outputs have only {num_distinct:.1f} distinct tokens: they test little"
+    )
     return cases
 
 
