@@ -121,9 +121,13 @@ class DecodeGraphs:
     def _captured(self, shape: StepShape, padding: HostStep) -> Replay:
         padding.into(self._memory)
         batch = shape.batch(self._memory)
+
+        def compute() -> Tensor:
+            return self._forward(replace(batch))  # a new one each time: kernels keep what they made of the last
+
         for _ in range(WARM_PASSES):
-            self._forward(replace(batch))
-        return self._capture(lambda: self._forward(batch))
+            compute()
+        return self._capture(compute)
 
 
 HostPadding = Callable[[StepShape], HostStep]  # a step of padding rows alone
