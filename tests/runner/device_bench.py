@@ -103,7 +103,7 @@ def make_runner(
     num_blocks: int = 400,
     max_rows: int = 64,
 ) -> PathRunner:
-    """Loaded, allocated and warm.  On a CPU a graph's stand-in computes anew from the memory that a graph would read."""
+    """Loaded, allocated and warm.  On a CPU a graph's stand-in computes anew from the memory that a graph reads."""
     placement = Placement(device, precision)
     loaded = load(folder, placement, GatheredAttention())
     stand_in = None if device.type == "cuda" else (lambda compute: compute)

@@ -10,20 +10,20 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch  # noqa: E402
+import torch
 
-from everystep.errors import ConfigError  # noqa: E402
-from everystep.runner.torch_paged import cuda_path  # noqa: E402
-from everystep.runner.torch_paged.cuda_attention import choose_kernel  # noqa: E402
-from everystep.runner.torch_paged.cuda_graphs import DecodeGraphs, Room, batch_sizes, context_rooms  # noqa: E402
-from everystep.runner.torch_paged.cuda_memory import GIB, GpuMemory  # noqa: E402
-from everystep.runner.torch_paged.cuda_needs import AttentionNeeds  # noqa: E402
-from everystep.runner.torch_paged.device_foresight import DecodeStep  # noqa: E402
-from everystep.runner.torch_paged.device_inputs import HostStep, StepShape  # noqa: E402
-from everystep.runner.torch_paged.step_packing import pack  # noqa: E402
-from everystep.sampling_params import SamplingParams  # noqa: E402
-from everystep.types import Row, Sequence  # noqa: E402
-from runner.device_bench import (  # noqa: E402
+from everystep.errors import ConfigError
+from everystep.runner.torch_paged import cuda_path
+from everystep.runner.torch_paged.cuda_attention import choose_kernel
+from everystep.runner.torch_paged.cuda_graphs import DecodeGraphs, Room, batch_sizes, context_rooms
+from everystep.runner.torch_paged.cuda_memory import GIB, GpuMemory
+from everystep.runner.torch_paged.cuda_needs import AttentionNeeds
+from everystep.runner.torch_paged.device_foresight import DecodeStep
+from everystep.runner.torch_paged.device_inputs import HostStep, StepShape
+from everystep.runner.torch_paged.step_packing import pack
+from everystep.sampling_params import SamplingParams
+from everystep.types import Row, Sequence
+from runner.device_bench import (
     FAMILIES,
     Case,
     PathRunner,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -9,21 +10,21 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch  # noqa: E402
+import torch
 
-from everystep.errors import ConfigError  # noqa: E402
-from everystep.runner.torch_paged import TorchRunner  # noqa: E402
-from everystep.runner.torch_paged.cuda_attention import TOLERANCE, choose_kernel  # noqa: E402
-from everystep.runner.torch_paged.cuda_gathered import GatheredAttention  # noqa: E402
-from everystep.runner.torch_paged.cuda_needs import AttentionNeeds, NotingKernel, needs_of  # noqa: E402
-from everystep.runner.torch_paged.cuda_trial import worst_difference  # noqa: E402
-from everystep.runner.torch_paged.cuda_triton import TritonAttention  # noqa: E402
-from everystep.runner.torch_paged.device_sampling import DeviceSampler  # noqa: E402
-from everystep.runner.torch_paged.loading import load  # noqa: E402
-from everystep.runner.torch_paged.placement import Placement  # noqa: E402
-from everystep.sampling_params import SamplingParams  # noqa: E402
-from everystep.types import Row, Sequence  # noqa: E402
-from runner.device_bench import (  # noqa: E402
+from everystep.errors import ConfigError
+from everystep.runner.torch_paged import TorchRunner
+from everystep.runner.torch_paged.cuda_attention import TOLERANCE, choose_kernel
+from everystep.runner.torch_paged.cuda_gathered import GatheredAttention
+from everystep.runner.torch_paged.cuda_needs import AttentionNeeds, NotingKernel, needs_of
+from everystep.runner.torch_paged.cuda_trial import worst_difference
+from everystep.runner.torch_paged.cuda_triton import TritonAttention
+from everystep.runner.torch_paged.device_sampling import DeviceSampler
+from everystep.runner.torch_paged.loading import load
+from everystep.runner.torch_paged.placement import Placement
+from everystep.sampling_params import SamplingParams
+from everystep.types import Row, Sequence
+from runner.device_bench import (
     FAMILIES,
     Case,
     PathRunner,
@@ -144,7 +145,7 @@ def test_graphs_over_the_chosen_kernel_say_what_single_kernels_say(family: Path)
     graphed = make_runner(family, CUDA, precision="bf16", choice=choice, max_rows=8)
     plain = make_runner(family, CUDA, precision="bf16", choice=choice, has_graphs=False, max_rows=8)
     found, expected = (serve(one, "continuous", prompts, greedy(6), num_seats=8)[0] for one in (graphed, plain))
-    agreeing = sum(a == b for a, b in zip(sum(found, []), sum(expected, []), strict=True))
+    agreeing = sum(a == b for a, b in zip(chain(*found), chain(*expected), strict=True))
     assert agreeing >= 36, f"{agreeing} of 48"
 
 
