@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -35,11 +36,18 @@ def descendants(pid: int) -> list[int]:
 
 
 def _parents() -> dict[int, int]:
-    parents = {}
+    return {pid: int(fields[1]) for pid, fields in _all_fields()}
+
+
+def session(leader: int) -> set[int]:
+    """Every process of the session that ``leader`` began: also those whose parents have gone, as a library's may."""
+    return {pid for pid, fields in _all_fields() if int(fields[3]) == leader}
+
+
+def _all_fields() -> Iterator[tuple[int, list[str]]]:
     for path in PROC.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
-            parents[int(path.parent.name)] = int(_fields(path)[1])
-    return parents
+            yield int(path.parent.name), _fields(path)
 
 
 def _fields(stat: Path) -> list[str]:
@@ -76,8 +84,8 @@ async def settle(pid: int) -> float | None:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Ask it to end.  Whatever of its tree is left at the deadline, or when this is cancelled, is killed."""
-    tree = descendants(process.pid) if process.returncode is None else []
+    """Ask a session's leader to end.  Whatever is left of its tree and session then, or at the deadline, is killed."""
+    tree = set(descendants(process.pid)) if process.returncode is None else set()
     try:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -89,7 +97,8 @@ async def end(process: asyncio.subprocess.Process) -> None:
     finally:
         if process.returncode is None:
             process.kill()
-        for pid in set(tree[1:]) & _parents().keys():
+        left = (tree & _parents().keys()) | session(process.pid)
+        for pid in left - {process.pid}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await process.wait()
