@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from checkpoint.made_gguf import Recipe, write_model
 from everystep.checkpoint import open_checkpoint
 from everystep.checkpoint.fields import Fields
 from everystep.checkpoint.hf_outline import read_outline
@@ -97,3 +99,19 @@ def test_a_family_without_a_graph_of_ours_opens_and_says_so_when_asked(tmp_path:
     for attribute in ("architecture", "weights"):
         with pytest.raises(UnsupportedModel, match="is of model_type 'gpt_neox'; supported are llama"):
             getattr(checkpoint, attribute)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (Recipe(arch="gemma"), "is of architecture 'gemma'; supported are llama, qwen2, qwen3"),
+        (Recipe(metadata={"expert_count": 8}), "is a mixture of experts"),
+        (Recipe(metadata={"rope.scaling.type": "yarn"}), "scales its rotary embedding by 'yarn'"),
+        (Recipe(extra={"blk.0.attn_sinks.weight": np.zeros(4, np.float32)}), "has tensor 'blk.0.attn_sinks.weight'"),
+    ],
+)
+def test_a_sound_gguf_file_that_we_don_t_compute_is_unsupported_and_no_fault(
+    recipe: Recipe, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match=words):
+        open_checkpoint(str(write_model(tmp_path / "m.gguf", recipe).path), tmp_path)
