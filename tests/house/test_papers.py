@@ -23,6 +23,8 @@ SKIPPED_FOLDERS = {
     ".git",
     ".venv",
     ".venv-all",
+    ".venv-vllm",
+    ".venv-genai",
     ".mypy_cache",
     ".ruff_cache",
     ".pytest_cache",
