@@ -6,6 +6,7 @@ Ignorant of rounds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,9 @@ def load(folder: Path, precision: str) -> LoadedModel:
     config = _read_config(folder)
     _check_kind(config)
     model = _read_model(folder, DTYPES[precision])
+    if hasattr(model.config, "original_max_position_embeddings"):
+        # Phi-3 drops its cache where the rectangle grows to this, for frequencies that our rows never reach.
+        model.config.original_max_position_embeddings = sys.maxsize
     model.generation_config = GenerationConfig()  # the folder's own defaults are shown, never silently applied
     alone = _probe(model, [PROBE])
     _check_padding(config.model_type, alone, _probe(model, [PROBE, PROBE * 2]), PADDING_TOLERANCE[precision])
