@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everystep.config import Settings
@@ -126,6 +126,8 @@ class Service:
 
     def _announce(self, info: EngineInfo) -> None:
         logger.info("%s", start_line(info, address_of(self._socket)))
+        if words := suggestion_line(self._client.suggested_sampling):
+            logger.info("%s", words)
         parts = ", ".join(f"{name} {part_s:.2f} s" for name, part_s in info.start_up_s.items())
         logger.info("ready %.2f s after the process began; the worker's part: %s", process_age_s(), parts)
 
@@ -166,6 +168,14 @@ def start_line(info: EngineInfo, address: str) -> str:
         f"{info.num_blocks} blocks of {info.block_size} tokens ({cache_gib:.2f} GiB at most), "
         f"context {info.max_model_len}"
     )
+
+
+def suggestion_line(suggested: Mapping[str, float | int]) -> str:
+    """What the model's makers suggest to sample with; empty where they suggest nothing."""
+    if not suggested:
+        return ""
+    words = ", ".join(f"{name} {value:g}" for name, value in suggested.items())
+    return f"the model's generation_config suggests {words}: not applied; send them with the request"
 
 
 def http_server(app: Any, settings: Settings) -> uvicorn.Server:

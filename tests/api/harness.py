@@ -111,7 +111,7 @@ class Server:
 
 
 def tiny_settings(**settings: Any) -> Settings:
-    return Settings(model=str(MODEL), served_model_name="tiny", kv_cache_gib=0.001, **settings)
+    return Settings(**{"model": str(MODEL), "served_model_name": "tiny", "kv_cache_gib": 0.001, **settings})
 
 
 @asynccontextmanager

@@ -50,4 +50,5 @@ def _card(engine: EngineClient) -> dict[str, Any]:
         "created": round(engine.unix_s() - engine.now_s()),
         "owned_by": "everystep",
         "max_model_len": info.max_model_len if info else None,
+        "suggested_sampling": engine.suggested_sampling,
     }

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 
-from everystep.checkpoint import open_checkpoint
+from everystep.checkpoint import open_checkpoint, suggested_sampling
 from everystep.config import Settings
 from everystep.engine.bootstrap import check_model
 from everystep.engine.choice import Choice, fan_out
@@ -59,6 +59,7 @@ class EngineClient:
         self._random = random.Random(settings.seed)
         self._last_step = -1
         self._step_news: asyncio.Future[None] | None = None
+        self.suggested_sampling: dict[str, float | int] = {}  # the model's own, by parameter; shown, never applied
         self._is_draining = False
 
     @classmethod
@@ -74,6 +75,7 @@ class EngineClient:
         """
         checkpoint = await asyncio.to_thread(open_checkpoint, self.settings.model, cache_dir(self.settings))
         check_model(self.settings, checkpoint)
+        self.suggested_sampling = suggested_sampling(checkpoint)
         await asyncio.to_thread(check_vllm_python, self.settings)
         backends = Backends(self.settings, self._spawn, checkpoint, self, self._epoch_s)
         backends.start()
