@@ -102,7 +102,7 @@ class Checkpoint:
 
     name: str
     path: str
-    content_key: str  # hex; changes when any byte that matters changes
+    content_key: str  # hex; changes with any byte of a GGUF file, or of a folder's config and weights
     outline: Outline
     read_architecture: Callable[[], Architecture]
     read_weights: Callable[[], Weights]
