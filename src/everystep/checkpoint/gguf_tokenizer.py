@@ -5,12 +5,12 @@ Owns the mapping of ggml's two tokenizer models to the ``tokenizers`` library's 
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from everystep.architecture import TokenizerData
 from everystep.checkpoint.fields import Fields
-from everystep.checkpoint.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
+from everystep.checkpoint.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from everystep.checkpoint.tokenizer_json import added_token, bpe, byte_level_parts, put_around, tokenizer_json
 from everystep.errors import ModelError, UnsupportedModel
 
 KEY = "tokenizer.ggml."
@@ -26,7 +26,8 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
     model = metadata.text(f"{KEY}model")
     if model == "gpt2":
         pre = _pre_tokenizer(metadata)
-        parts, adds_bos = _byte_level_parts(metadata, tokens, pre), pre.adds_bos
+        merges = metadata.array(f"{KEY}merges", str)
+        parts, adds_bos = byte_level_parts(_ids(tokens), merges, pre), pre.adds_bos
     elif model == "llama":
         parts, adds_bos = _sentencepiece_parts(metadata, tokens), True
     else:
@@ -36,12 +37,9 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
     texts = {role: None if index is None else tokens[index] for role, index in ids.items()}
     add_bos = metadata.flag(f"{KEY}add_bos_token", adds_bos)
     add_eos = metadata.flag(f"{KEY}add_eos_token", False)
-    around = _post_processor(tokens, ids["bos"] if add_bos else None, ids["eos"] if add_eos else None)
-    whole = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "post_processor": around, **parts
-    }  # fmt: skip
+    around = put_around(_token(tokens, ids["bos"], add_bos), _token(tokens, ids["eos"], add_eos))
     return TokenizerData(
-        tokenizer_json=json.dumps(whole, ensure_ascii=False),
+        tokenizer_json=tokenizer_json(parts, added, around),
         bos_token=texts["bos"],
         eos_token=texts["eos"],
         unk_token=texts["unknown"],
@@ -67,42 +65,19 @@ def _id_of(metadata: Fields, role: str, num_tokens: int) -> int | None:
 def _added_tokens(tokens: list[str], types: list[int], source: str) -> list[dict[str, Any]]:
     if types and len(types) != len(tokens):
         raise ModelError(f"{source} is corrupt: {len(types)} token types for {len(tokens)} tokens")
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
-        {"id": i, "content": tokens[i], **flags, "special": kind != USER_DEFINED}
+        added_token(i, tokens[i], special=kind != USER_DEFINED)
         for i, kind in enumerate(types)
         if kind in (UNKNOWN, CONTROL, USER_DEFINED)
     ]
 
 
-def _post_processor(tokens: list[str], bos: int | None, eos: int | None) -> dict[str, Any] | None:
-    """What puts these tokens around a text; others who read the file know no flag for it."""
-    before, after = ([] if index is None else [_special(tokens[index])] for index in (bos, eos))
-    if not before and not after:
-        return None
-    single = [*before, {"Sequence": {"id": "A", "type_id": 0}}, *after]
-    second = [*before, {"Sequence": {"id": "B", "type_id": 1}}, *after]
-    used = {tokens[index]: index for index in (bos, eos) if index is not None}
-    special = {text: {"id": text, "ids": [index], "tokens": [text]} for text, index in used.items()}
-    return {"type": "TemplateProcessing", "single": single, "pair": [*single, *second], "special_tokens": special}
+def _token(tokens: list[str], index: int | None, is_added: bool) -> tuple[str, int] | None:
+    return (tokens[index], index) if is_added and index is not None else None
 
 
-def _special(token: str) -> dict[str, Any]:
-    return {"SpecialToken": {"id": token, "type_id": 0}}
-
-
-def _bpe(tokens: list[str], merges: list[str] | list[list[str]], **options: Any) -> dict[str, Any]:
-    plain = {
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-    }
-    vocab = {token: i for i, token in enumerate(tokens)}
-    return {"type": "BPE", **plain, **options, "vocab": vocab, "merges": merges}
+def _ids(tokens: list[str]) -> dict[str, int]:
+    return {token: i for i, token in enumerate(tokens)}
 
 
 def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
@@ -112,16 +87,6 @@ def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
             f"{metadata.source} has pre-tokenizer {name!r}; supported are {', '.join(PRE_TOKENIZERS)}"
         )
     return PRE_TOKENIZERS[name]
-
-
-def _byte_level_parts(metadata: Fields, tokens: list[str], pre: PreTokenizer) -> dict[str, Any]:
-    merges = metadata.array(f"{KEY}merges", str)  # "left right", as tokenizer.json may have them too
-    return {
-        "normalizer": pre.normalizer,
-        "pre_tokenizer": pre.as_json(),
-        "decoder": BYTE_LEVEL,
-        "model": _bpe(tokens, merges, ignore_merges=pre.ignores_merges),
-    }
 
 
 def _sentencepiece_parts(metadata: Fields, tokens: list[str]) -> dict[str, Any]:
@@ -143,14 +108,14 @@ def _sentencepiece_parts(metadata: Fields, tokens: list[str]) -> dict[str, Any]:
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _bpe(
-            tokens, _merges_by_score(tokens, scores), unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True
+        "model": bpe(
+            _ids(tokens), _merges_by_score(tokens, scores), unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True
         ),
     }
 
 
 def _merges_by_score(tokens: list[str], scores: list[float]) -> list[list[str]]:
-    ids = {token: i for i, token in enumerate(tokens)}
+    ids = _ids(tokens)
     found = []
     for piece, score in zip(tokens, scores, strict=True):
         for cut in range(1, len(piece)):
