@@ -1,5 +1,6 @@
 """What vLLM is told, what is refused before it starts, and the words for what may be wrong with an environment."""
 
+import os
 import sys
 from collections import deque
 from pathlib import Path
@@ -96,14 +97,22 @@ def test_a_server_s_lanes_follow_from_its_settings(settings, lanes):
 # --- the environment -----------------------------------------------------------------------------
 def test_vllm_s_environment_has_nothing_of_ours_and_never_calls_home(tmp_path):
     ours = {"HOME": "/h", "EVERYSTEP_API_KEY": "secret", "PYTHONPATH": "/ours", "VIRTUAL_ENV": "/ours", "HF_TOKEN": "t"}
-    theirs = environment(ours, 3, tmp_path, binds_threads=False)
+    theirs = environment(ours, tmp_path, [0, 2])
     assert not {"EVERYSTEP_API_KEY", "PYTHONPATH", "VIRTUAL_ENV"} & theirs.keys()
-    assert (theirs["HOME"], theirs["OMP_NUM_THREADS"], theirs["VLLM_NO_USAGE_STATS"]) == ("/h", "3", "1")
+    assert (theirs["HOME"], theirs["VLLM_CPU_OMP_THREADS_BIND"], theirs["VLLM_NO_USAGE_STATS"]) == ("/h", "0,2", "1")
     assert (theirs["HF_HUB_OFFLINE"], theirs["VLLM_CACHE_ROOT"]) == ("1", str(tmp_path / "vllm"))
 
 
 def test_threads_that_nobody_named_are_vllm_s_choice(tmp_path):
-    assert "OMP_NUM_THREADS" not in environment({}, 3, tmp_path, binds_threads=True)
+    assert launch.cpus_for(None) == []
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in environment({}, tmp_path, [])
+
+
+def test_each_thread_is_bound_to_a_cpu_that_we_may_use():
+    usable = os.sched_getaffinity(0)
+    assert launch.cpus_for(1) == [min(usable)]
+    with pytest.raises(UnsupportedOption, match=f"threads={len(usable) + 1}: vLLM may use {len(usable)} CPUs"):
+        launch.cpus_for(len(usable) + 1)
 
 
 def test_the_error_that_vllm_printed_is_found_behind_its_vague_one():

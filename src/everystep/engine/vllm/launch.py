@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,20 @@ def spawn_vllm(args: WorkerArgs, checkpoint: Checkpoint) -> VllmProcess:
 
     settings, cache = args.settings, cache_dir(args.settings)
     folder = hf_folder(checkpoint, cache)
-    return VllmProcess(python_of(settings), host_args(args, folder), cache, binds_threads=settings.threads is None)
+    return VllmProcess(python_of(settings), host_args(args, folder), cache, cpus_for(settings.threads))
+
+
+def cpus_for(num_threads: int | None) -> list[int]:
+    """The CPUs that so many threads of vLLM's are bound to, one each; none where vLLM is to choose.
+
+    Raises :class:`UnsupportedOption` for more threads than CPUs: vLLM binds each to one.
+    """
+    if num_threads is None:
+        return []
+    cpus = sorted(os.sched_getaffinity(0))
+    if num_threads > len(cpus):
+        raise UnsupportedOption(f"threads={num_threads}: vLLM may use {len(cpus)} CPUs here", param="threads")
+    return cpus[:num_threads]
 
 
 def host_args(args: WorkerArgs, folder: Path) -> HostArgs:
@@ -124,7 +138,7 @@ def host_args(args: WorkerArgs, folder: Path) -> HostArgs:
         extra=parse_args(settings.vllm_arg),
         cpu_kv_cache_bytes=cpu_cache,
         cpu_dtype="auto" if BF16_FEATURES & cpu_features() else "float32",
-        num_threads=settings.threads or usable_cpus(),
+        num_threads=settings.threads or max(1, usable_cpus() - 1),  # vLLM itself leaves a core free
         epoch_s=args.epoch_s,
         spawned_s=args.spawned_s,
     )

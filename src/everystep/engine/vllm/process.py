@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from pathlib import Path
 
 import msgspec
@@ -58,7 +58,7 @@ DROPPED_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV",
 class VllmProcess:
     """A started host.  ``heartbeat`` is written by whoever reads its news."""
 
-    def __init__(self, python: Path, args: HostArgs, cache_root: Path, *, binds_threads: bool) -> None:
+    def __init__(self, python: Path, args: HostArgs, cache_root: Path, cpus: Sequence[int]) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
@@ -71,7 +71,7 @@ class VllmProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                env=environment(os.environ, args.num_threads, cache_root, binds_threads=binds_threads),
+                env=environment(os.environ, cache_root, cpus),
                 start_new_session=True,  # a group of its own, so that all of vLLM can be ended at once
             )
         self._listener = threading.Thread(target=self._listen, name="everystep-vllm-output", daemon=True)
@@ -118,10 +118,10 @@ def clean_environment(ours: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def environment(ours: Mapping[str, str], num_threads: int, cache_root: Path, *, binds_threads: bool) -> dict[str, str]:
-    """vLLM's variables.  ``binds_threads``: vLLM chooses how many threads it computes with, and where."""
+def environment(ours: Mapping[str, str], cache_root: Path, cpus: Sequence[int]) -> dict[str, str]:
+    """vLLM's variables.  ``cpus`` are those that its threads are bound to on a CPU; without any, it chooses."""
     kept = clean_environment(ours)
-    threads = {} if binds_threads else {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(num_threads)}
+    threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus))} if cpus else {}
     return {"VLLM_CACHE_ROOT": str(cache_root / "vllm"), **kept, **threads, **FIXED_VARIABLES}
 
 
