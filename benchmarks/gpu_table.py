@@ -1,4 +1,4 @@
-"""Requests and tokens a second on one GPU, on a model of facebook/opt-125m's shape: N = 1, 4, 16, 64, then 256 and 1,024.
+"""Requests and tokens a second on one GPU, on facebook/opt-125m's shape: N = 1, 4, 16, 64, then 256 and 1,024.
 
     PYTHONPATH=src python benchmarks/gpu_table.py [--device cuda|cpu] [--tiny] [--out DIR] [--budget-s 300]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
@@ -27,12 +28,13 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parent / "models"))
 
-import gpu_contenders as contenders  # noqa: E402
-import opt_125m_shape  # noqa: E402
+import gpu_contenders as contenders
+import opt_125m_shape
 
 PROMPT_TOKENS = 6
 ROUND = (1, 4, 16, 64)
-GENERATE, THEIRS = "transformers generate, static 4", "transformers continuous batching"
+GENERATE = "transformers generate, static 4"
+THEIRS, BESIDE = "Llama: transformers continuous batching", "Llama: everystep continuous"
 STATIC, PER_TOKEN, CONTINUOUS = "everystep static 4", "everystep per_token 4", "everystep continuous"
 
 
@@ -45,6 +47,7 @@ class Plan:
     repeats: int
 
 
+TINY_VOCAB = 512
 FULL, TINY = Plan((256, 1024), (20, 128), repeats=5), Plan((96,), (5, 9), repeats=1)
 
 
@@ -118,7 +121,8 @@ class Table:
         except Exception as error:
             traceback.print_exc()
             line.note = f"failed: {type(error).__name__}: {error}"[:300]
-            self.failures.append(f"{line.contender}, N={line.n}, {line.output_tokens} tokens: {line.note}")
+            if line.contender != THEIRS:  # theirs is noted; it says nothing of ours
+                self.failures.append(f"{line.contender}, N={line.n}, {line.output_tokens} tokens: {line.note}")
             self._broken.add(line.contender)
             return
         if is_counted:
@@ -131,7 +135,7 @@ def _wait() -> None:
 
 
 def measure(table: Table, folder: Path, device: str, plan: Plan) -> dict[str, Any]:
-    """transformers' own continuous batching comes last: it takes the memory that is left for itself."""
+    """The hand-written baseline and our policies."""
     ours = contenders.Ours(folder, device, max(plan.wide))
     model = contenders.load_model(folder, device)
     every: dict[str, contenders.Contender] = {
@@ -145,13 +149,25 @@ def measure(table: Table, folder: Path, device: str, plan: Plan) -> dict[str, An
             table.section(every, n, num_tokens, share)
         for n in plan.wide:
             table.section({f"{CONTINUOUS}, {n} seats": ours.contender("continuous", n)}, n, num_tokens, share=0.05)
-    pair = {THEIRS: contenders.continuous_generate(model), f"{CONTINUOUS}, beside it": every[CONTINUOUS]}
-    for num_tokens in reversed(plan.output_tokens):
-        for n in reversed(ROUND):  # its manager is sized by the first workload that it sees
-            table.section(pair, n, num_tokens, share=0.025)
-    model.destroy_cached_continuous_batching_manager()
     ours.close()
     return ours.facts
+
+
+def measure_theirs(table: Table, folder: Path, device: str, plan: Plan) -> None:
+    """transformers' own continuous batching, which can't run OPT, beside ours on a Llama of the same sizes.
+
+    Last, since its manager takes what memory is left.
+    """
+    ours = contenders.Ours(folder, device, max(ROUND))
+    theirs = contenders.TheirContinuous(contenders.load_model(folder, device))
+    try:
+        pair = {THEIRS: theirs, BESIDE: ours.contender("continuous", max(ROUND))}
+        for num_tokens in plan.output_tokens:
+            for n in ROUND:
+                table.section(pair, n, num_tokens, share=0.02)
+    finally:
+        theirs.close()
+        ours.close()
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -193,11 +209,28 @@ def _cell(lines: list[dict[str, Any]]) -> str:
     return f"{line['requests_per_s']:.1f} ({line['output_tokens_per_s']:.0f})"
 
 
-def make_tiny(folder: Path) -> None:
+def make_opt(folder: Path, is_tiny: bool) -> None:
+    """The shape itself; a tiny one to try the script."""
+    if not is_tiny:
+        opt_125m_shape.make(folder, seed=0)
+        return
     sizes = {"hidden_size": 64, "ffn_dim": 128, "word_embed_proj_dim": 64, "num_hidden_layers": 2}
-    config = transformers.OPTConfig(**sizes, num_attention_heads=4, vocab_size=512, max_position_embeddings=256)
+    config = transformers.OPTConfig(**sizes, num_attention_heads=4, vocab_size=TINY_VOCAB, max_position_embeddings=256)
     torch.manual_seed(0)
     transformers.OPTForCausalLM(config).save_pretrained(folder)
+
+
+def make_llama(folder: Path, is_tiny: bool) -> None:
+    """opt-125m's sizes in a Llama."""
+    shape = opt_125m_shape
+    sizes = (64, 128, 2, 4, TINY_VOCAB, 256) if is_tiny else (
+        shape.HIDDEN, shape.FFN, shape.LAYERS, shape.HEADS, shape.VOCAB, shape.POSITIONS
+    )  # fmt: skip
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+             "max_position_embeddings")  # fmt: skip
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**dict(zip(names, sizes, strict=True)))
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
 
 
 def main() -> int:
@@ -215,18 +248,20 @@ def main() -> int:
         "environment": environment(given.device),
         "runner": {},
     }
+    plan = TINY if given.tiny else FULL
+    table = Table(TINY_VOCAB if given.tiny else opt_125m_shape.VOCAB, given.budget_s, plan.repeats)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if given.tiny:
-            make_tiny(folder)
-        else:
-            opt_125m_shape.make(folder, seed=0)
-        plan = TINY if given.tiny else FULL
-        table = Table(512 if given.tiny else opt_125m_shape.VOCAB, given.budget_s, plan.repeats)
         try:
-            report["runner"] = measure(table, folder, given.device, plan)
+            make_opt(Path(name) / "opt", given.tiny)
+            report["runner"] = measure(table, Path(name) / "opt", given.device, plan)
         except Exception:
             table.failures.append(traceback.format_exc())
+        try:
+            make_llama(Path(name) / "llama", given.tiny)
+            measure_theirs(table, Path(name) / "llama", given.device, plan)
+        except Exception as error:  # theirs may not start: no fault of ours
+            traceback.print_exc()
+            report["notes"] = [f"no pair with transformers' continuous batching: {type(error).__name__}: {error}"]
     report["lines"] = [line.figures() for line in table.lines]
     report["failures"] = table.failures
     given.out.mkdir(parents=True, exist_ok=True)
@@ -235,8 +270,9 @@ def main() -> int:
     print(markdown(report))
     for failure in table.failures:
         print(failure, file=sys.stderr)
+    sys.stdout.flush()
     return 1 if table.failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # a thread of transformers' manager that hangs would keep the process alive

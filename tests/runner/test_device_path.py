@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from everystep.errors import ConfigError
 from everystep.runner.torch_paged import cuda_path
@@ -223,6 +224,38 @@ def test_a_model_that_cannot_be_captured_is_served_without_graphs(llama: Path, c
     assert len(runner.path.graphs) == 0
     outputs, _, _ = serve(runner, "continuous", [cases[0].prompt], greedy())
     assert outputs == [list(cases[0].output)]
+
+
+class NoLooking(TorchDispatchMode):
+    """Refuses what reads a tensor's numbers on the host: a stream that is being captured can't wait."""
+
+    LOOKS = (
+        "_local_scalar_dense",
+        "item",
+        "nonzero",
+        "masked_select",
+        "equal",
+        "is_nonzero",
+        "unique",
+        "repeat_interleave",
+    )
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = str(function).split(".")[1]
+        assert name not in self.LOOKS, f"a decode step calls {name}"
+        if name == "index":
+            assert all(index is None or index.dtype != torch.bool for index in args[1]), "indexed by a mask"
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_decode_step_of_any_family_looks_at_no_number(family: Path) -> None:
+    path = make_runner(family, CPU, max_rows=4).path
+    assert path.graphs is not None
+    room = path.graphs.room_for(4, 20)
+    assert room is not None
+    nobody = path._prepare((), (), path.graphs.shape(room)).host
+    with torch.inference_mode(), NoLooking():
+        path.graphs.run(room, nobody)
 
 
 def test_graphs_are_captured_from_the_largest_to_the_smallest() -> None:

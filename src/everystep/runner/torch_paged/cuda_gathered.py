@@ -56,8 +56,9 @@ class GatheredAttention:
         num_blocks, block_size = cache.keys.shape[:2]
         positions = torch.arange(batch.block_table.shape[1] * block_size, device=batch.block_table.device)
         if batch is not self._batch:
-            blocks = batch.block_table.long().repeat_interleave(block_size, dim=1)  # [rows, keys]
-            slots = blocks * block_size + positions % block_size
+            blocks = batch.block_table.long()[:, :, None]  # [rows, blocks of a row, 1]
+            offsets = torch.arange(block_size, device=blocks.device)
+            slots = (blocks * block_size + offsets).flatten(1)  # [rows, keys]
             nowhere = (num_blocks - 1) * block_size
             self._slots = torch.where(positions < batch.context_lens[:, None], slots, nowhere)
             self._batch, self._masks = batch, {}

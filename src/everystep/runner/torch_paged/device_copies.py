@@ -15,8 +15,8 @@ from torch import Tensor
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """A copy on ``device``, behind the work that is queued there; on a CPU the array itself as a tensor."""
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
+    if device.type == "cpu" or not len(array):
+        return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 

@@ -26,7 +26,7 @@ class DecodeStep:
     block_size: int
     sequences: tuple[TokenSequence, ...]
     positions: tuple[int, ...]  # of the new tokens
-    tables: tuple[tuple[int, ...], ...]  # blocks that the rows had when this was made
+    tables: tuple[list[int], ...]  # blocks that the rows had when this was made
     lacking: tuple[int, ...]  # rows whose new token goes to a block that they didn't have
 
     @classmethod
@@ -42,7 +42,7 @@ class DecodeStep:
         """``padding_block`` is nobody's: padding rows write into it and see its first token."""
         host = HostStep(shape, device)
         num_blocks = [position // block_size + 1 for position in positions]
-        tables = tuple(tuple(sequence.block_ids[:count]) for sequence, count in zip(sequences, num_blocks, strict=True))
+        tables = tuple(one.block_ids[:count] for one, count in zip(sequences, num_blocks, strict=True))
         arrays = host.arrays
         arrays["input_ids"][:] = 0  # the rows' own come with `filled`
         arrays["block_table"][:] = 0
@@ -68,7 +68,7 @@ class DecodeStep:
         for row, sequence, position, table in zip(rows, self.sequences, self.positions, self.tables, strict=True):
             if row.sequence is not sequence or row.start != position or row.num_new_tokens != 1:
                 return False
-            if tuple(sequence.block_ids[: len(table)]) != table:
+            if sequence.block_ids[: len(table)] != table:
                 return False
         return True
 

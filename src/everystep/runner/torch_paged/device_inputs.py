@@ -5,9 +5,10 @@ Owns the layout.  Ignorant of what stands in it and of who copies when.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,20 @@ from torch import Tensor
 from everystep.runner.torch_paged.device_copies import host_bytes
 from everystep.runner.torch_paged.step_batch import StepBatch
 from everystep.runner.torch_paged.step_packing import PackedRows
+
+EIGHT_BYTES = ("input_ids", "position_ids", "slots", "sample_idx")
+TORCH_TYPES = {8: torch.int64, 4: torch.int32}
+NUMPY_TYPES = {8: np.int64, 4: np.int32}
+
+
+class Part(NamedTuple):
+    """Where one tensor lies."""
+
+    name: str
+    item_bytes: int
+    size: tuple[int, ...]
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +45,36 @@ class StepShape:
     max_query_len: int
     max_context_len: int
 
-    def parts(self) -> Iterator[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """Name, type and shape of each tensor of :class:`StepBatch`: those of eight bytes first, so all are aligned."""
-        for name in ("input_ids", "position_ids", "slots"):
-            yield name, torch.int64, (self.num_tokens,)
-        yield "sample_idx", torch.int64, (self.num_samples,)
-        yield "query_begins", torch.int32, (self.num_rows + 1,)
-        yield "context_lens", torch.int32, (self.num_rows,)
-        yield "block_table", torch.int32, (self.num_rows, self.table_width)
+    def parts(self) -> Iterator[Part]:
+        """Each tensor of :class:`StepBatch`: those of eight bytes first, so that all are aligned."""
+        tokens, rows = self.num_tokens, self.num_rows
+        sizes: dict[str, tuple[int, ...]] = {
+            "input_ids": (tokens,),
+            "position_ids": (tokens,),
+            "slots": (tokens,),
+            "sample_idx": (self.num_samples,),
+            "query_begins": (rows + 1,),
+            "context_lens": (rows,),
+            "block_table": (rows, self.table_width),
+        }
+        begin = 0
+        for name, size in sizes.items():
+            item_bytes = 8 if name in EIGHT_BYTES else 4
+            end = begin + item_bytes * math.prod(size)
+            yield Part(name, item_bytes, size, begin, end)
+            begin = end
 
     @property
     def num_bytes(self) -> int:
-        return sum(_size(dtype, shape) for _, dtype, shape in self.parts())
-
-    def views(self, memory: Tensor) -> dict[str, Tensor]:
-        """The tensors by name, all within ``memory`` ``[bytes]`` uint8."""
-        views, begin = {}, 0
-        for name, dtype, shape in self.parts():
-            end = begin + _size(dtype, shape)
-            views[name] = memory[begin:end].view(dtype).view(shape)
-            begin = end
-        return views
+        return max(part.end for part in self.parts())
 
     def batch(self, memory: Tensor) -> StepBatch:
-        """A new batch whose tensors lie in ``memory``."""
-        return StepBatch(**self.views(memory), max_query_len=self.max_query_len, max_context_len=self.max_context_len)
+        """A new batch whose tensors lie in ``memory`` ``[bytes]`` uint8."""
+        views = {
+            part.name: memory[part.begin : part.end].view(TORCH_TYPES[part.item_bytes]).view(part.size)
+            for part in self.parts()
+        }
+        return StepBatch(**views, max_query_len=self.max_query_len, max_context_len=self.max_context_len)
 
 
 class HostStep:
@@ -64,7 +84,11 @@ class HostStep:
         """``device`` is the one that they go to."""
         self.shape = shape
         self._memory = host_bytes(shape.num_bytes, device)
-        self.arrays: dict[str, NDArray[Any]] = {name: view.numpy() for name, view in shape.views(self._memory).items()}
+        flat = self._memory.numpy()
+        self.arrays: dict[str, NDArray[Any]] = {
+            part.name: flat[part.begin : part.end].view(NUMPY_TYPES[part.item_bytes]).reshape(part.size)
+            for part in shape.parts()
+        }
 
     @classmethod
     def of(cls, packed: PackedRows, device: torch.device) -> HostStep:
@@ -88,7 +112,3 @@ class HostStep:
     def into(self, memory: Tensor) -> None:
         """Queue the copy to where a graph of this shape reads."""
         memory[: self.shape.num_bytes].copy_(self._memory, non_blocking=True)
-
-
-def _size(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * int(dtype.itemsize)

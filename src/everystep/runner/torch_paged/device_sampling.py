@@ -110,10 +110,12 @@ class PendingSample:
     tops: Tensor  # [rows] f32: each row's largest logit after edits
     draws: list[_Drawing]
     _host: tuple[Tensor, ...] = field(init=False)  # token ids, tops, whether each drawing has open rows
+    _asked: list[int] = field(init=False)  # rows that want logprobs
     _logprobs: Logprobs | None = field(init=False)
     _arrival: Arrival = field(init=False)
 
     def __post_init__(self) -> None:
+        self._asked = [i for i, row in enumerate(self.rows) if row.sequence.params.logprobs is not None]
         self._send()
 
     def collect(self) -> SampledRows:
@@ -143,27 +145,26 @@ class PendingSample:
         self._logprobs = self._launch_logprobs()
         self._arrival = Arrival(self.tops.device)
 
-    def _asked(self) -> list[int]:
-        return [i for i, row in enumerate(self.rows) if row.sequence.params.logprobs is not None]
-
     def _num_top(self) -> list[int]:
         return [row.sequence.params.logprobs for row in self.rows if row.sequence.params.logprobs is not None]
 
     def _launch_logprobs(self) -> Logprobs | None:
-        asked = self._asked()
-        if not asked:
+        if not self._asked:
             return None
-        indices = to_device(np.array(asked, np.int64), self.tops.device)
+        indices = to_device(np.array(self._asked, np.int64), self.tops.device)
         return Logprobs.of(self.logits[indices], self.token_ids[indices], max(self._num_top())).to_host()
 
     def _read(self) -> SampledRows:
         token_ids = self._host[0].numpy()
         tops = self._host[1].numpy()
+        if self._logprobs is None and np.isfinite(tops).all():  # nearly every step, and steps have many rows
+            pairs = zip(self.rows, token_ids.tolist(), strict=True)
+            return SampledRows({row.sequence.sequence_id: SampledToken(token_id) for row, token_id in pairs})
         tokens = dict(enumerate(map(SampledToken, token_ids.tolist())))
         errors = {int(i): _failure(float(tops[i])) for i in np.flatnonzero(~np.isfinite(tops))}
         if self._logprobs is not None:
-            asked = self._asked()
-            for i, token in zip(asked, self._logprobs.tokens(token_ids[asked], self._num_top()), strict=True):
+            reported = self._logprobs.tokens(token_ids[self._asked], self._num_top())
+            for i, token in zip(self._asked, reported, strict=True):
                 if token is not None:
                     tokens[i] = token
                 else:
