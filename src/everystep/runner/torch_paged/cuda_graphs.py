@@ -142,9 +142,13 @@ class CudaCapture:
 
     def __call__(self, compute: Callable[[], Tensor]) -> Replay:
         torch.cuda.synchronize()
+        before = torch.cuda.current_stream()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            logits = compute()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                logits = compute()
+        finally:
+            torch.cuda.set_stream(before)  # torch leaves its own stream in place where a capture fails
 
         def replay() -> Tensor:
             graph.replay()
