@@ -27,6 +27,8 @@ from everystep.errors import ModelError, UnsupportedModel
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 GPT2_TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+EMBEDDINGS: dict[str, str] = {"opt": "model.decoder.embed_tokens.weight", "gpt2": "transformer.wte.weight"}
 PREFIXES: dict[str, str] = {"opt": "model.", "gpt2": "transformer."}  # some files leave these off
 BODIES: dict[str, tuple[str, ...]] = {"opt": ("decoder.",), "gpt2": ("wte.", "wpe.", "h.", "ln_f.")}
 
@@ -72,6 +74,8 @@ class HfWeights:
         self._source = source
         self._family = architecture.family
         self._places = {self._canonical(name): (file, name) for file in files for name in file.arrays}
+        if architecture.is_head_tied and HEAD in self._places:  # one array under two names, of which either is stored
+            self._places.setdefault(EMBEDDINGS.get(self._family, EMBEDDING), self._places[HEAD])
         check_shapes(architecture, {name: self._shape(name) for name in self._places}, source)
         self._places = {name: self._places[name] for name in expected_shapes(architecture)}
         for file, stored in self._places.values():
