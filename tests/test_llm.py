@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everystep import LLM, SamplingParams
-from everystep.errors import ConfigError, EngineUnavailable, InvalidRequest, PromptTooLong
+from everystep.errors import ConfigError, EngineUnavailable, InvalidParameter, InvalidRequest, PromptTooLong
 from everystep.runner.fake import FakeRunner, generate
 
 TINY_MODEL = Path(__file__).parent / "golden" / "tiny" / "llama"
@@ -67,3 +67,18 @@ def test_wrong_settings_are_one_line(wrong, tmp_path):
         LLM(str(TINY_MODEL), cache_dir=tmp_path, **wrong)
     assert "\n" not in caught.value.message
     assert "http" not in caught.value.message
+
+
+class StaticOnlyRunner(FakeRunner):
+    """As hf-generate, which serves rounds and nothing else."""
+
+    lanes = ("static",)
+
+
+def test_a_runner_with_one_lane_serves_it_unasked_and_refuses_others(tmp_path):
+    with LLM(str(TINY_MODEL), make_runner=lambda: StaticOnlyRunner(vocab_size=384), cache_dir=tmp_path) as llm:
+        assert set(llm.info.seats) == {"static"}
+        (out,) = llm.generate(["x"], SamplingParams(max_tokens=3, ignore_eos=True))
+        assert len(out.token_ids) == 3
+        with pytest.raises(InvalidParameter, match="policy='continuous' must be one of static"):
+            llm.generate(["x"], policy="continuous")

@@ -32,7 +32,7 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 SERVER_ONLY = {
     "served_model_name", "default_policy", "max_queue", "max_queue_tokens", "queue_timeout", "request_timeout",
     "drain_timeout", "stall_timeout", "host", "port", "api_key", "max_body_mib", "step_log_size", "vllm_python",
-    "vllm_url",
+    "vllm_url", "vllm_arg", "vllm_api_key",
 }  # fmt: skip
 GENERATE_FIELDS = [field for field in Settings.model_fields if field not in SERVER_ONLY]
 SAMPLING_FLAGS = (
@@ -126,14 +126,20 @@ def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
 
 @commands.command()
 @click.argument("prompts", nargs=-1, required=True, metavar="PROMPT...")
-@click.option("--policy", type=click.Choice(get_args(PolicyName)), default="continuous", show_default=True, help="lane")
+@click.option("--policy", type=click.Choice(get_args(PolicyName)), help="lane  [default: continuous, or the only one]")
 @click.option("--json", "as_json", is_flag=True, help="a JSON object a line")
 @sampling_flags
 @setting_flags(GENERATE_FIELDS)
 @config_flag
 @click.pass_context
 def generate(
-    context: click.Context, /, config: Path | None, prompts: tuple[str, ...], policy: str, as_json: bool, **flags: Any
+    context: click.Context,
+    /,
+    config: Path | None,
+    prompts: tuple[str, ...],
+    policy: str | None,
+    as_json: bool,
+    **flags: Any,
 ) -> None:
     """Continue each PROMPT, without a server. A PROMPT of - is read from standard input."""
     from everystep.observe.logs import configure_logging
@@ -146,7 +152,7 @@ def generate(
     texts = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
     from everystep.llm import LLM
 
-    with LLM(**settings.model_dump() | {"policy": policy}) as llm:
+    with LLM(policy=policy, **settings.model_dump(exclude_unset=True)) as llm:
         _print_completions(llm.generate(texts, params), as_json)
 
 

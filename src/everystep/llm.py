@@ -75,7 +75,7 @@ class LLM:
     """A model, ready to generate.
 
     Takes every setting of ``everystep serve`` by name: ``LLM("smollm2-135m", precision="f32", prefix_cache=False)``;
-    ``policy`` is the lane to use (``continuous``).  ``make_runner`` puts a runner of the caller's in place.  Not
+    ``policy`` is the lane to use (``continuous``, or the runner's only one).  ``make_runner`` puts a runner of the caller's in place.  Not
     thread-safe.  Raises :class:`everystep.errors.ConfigError` for settings, :class:`ModelError` for models.
     """
 
@@ -118,7 +118,7 @@ class LLM:
             request_id=f"llm-{uuid.uuid4().hex[:12]}",
             prompts=tuple(self._encode(prompt) for prompt in texts),
             params=params or SamplingParams(),
-            policy=policy or self.settings.default_policy,
+            policy=policy or self._default_lane,
             priority=priority,
         )
         check_request(request, self.info, self.settings, self.tokenizer.vocab_size)
@@ -143,6 +143,11 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def _default_lane(self) -> str:
+        lane = self.settings.default_policy
+        return lane if lane in self.info.seats else next(iter(self.info.seats))
 
     def _now_s(self) -> float:
         return time.monotonic() - self._epoch_s

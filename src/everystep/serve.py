@@ -145,9 +145,7 @@ class Service:
     def _leave_now(self, number: int) -> None:
         """The second signal: no more waiting, but no orphan either."""
         print(f"everystep: {signal.Signals(number).name} again: leaving at once", file=sys.stderr, flush=True)
-        if self._client.worker_pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._client.worker_pid, signal.SIGKILL)
+        self._client.kill()
         os._exit(1)
 
 
@@ -162,6 +160,8 @@ async def _end_http(server: uvicorn.Server, serving: asyncio.Task[None]) -> None
 def start_line(info: EngineInfo, address: str) -> str:
     """What serves, on one line."""
     seats = ", ".join(f"{policy} {num}" for policy, num in info.seats.items())
+    if info.num_threads == 0:  # a server elsewhere, which keeps its threads and blocks to itself
+        return f"{info.model} at {address}: {info.runner} {info.precision}, context {info.max_model_len}"
     cache_gib = info.num_blocks * info.kv_block_bytes / GIB
     return (
         f"{info.model} at {address}: {info.runner} {info.precision}, {info.num_threads} threads, seats: {seats}; "

@@ -157,7 +157,7 @@ class RemoteVllm:
         while True:
             try:
                 await self._look()
-            except (httpx.HTTPError, RemoteFailure) as error:
+            except Exception as error:  # a server may answer anything; this look must not be the last
                 self._note_unreachable(error)
             await asyncio.sleep(LOOK_S)
 
