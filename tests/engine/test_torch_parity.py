@@ -132,13 +132,15 @@ def test_the_windows_and_caps_of_the_tiny_models_do_change_their_tokens(torch_fa
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("policy", "num_cases"), [("static", 12), ("per_token", 12), ("continuous", 64)])
-def test_smollm2_gives_transformers_tokens_on_the_torch_runner(policy, num_cases, smollm2_cache):
+@pytest.mark.parametrize(("policy", "size", "stride"), [("static", 8, 4), ("per_token", 8, 4), ("continuous", 64, 1)])
+def test_smollm2_gives_transformers_tokens_on_the_torch_runner(policy, size, stride, smollm2_cache):
+    """Prompts of 1 to 290 tokens; in the continuous lane each comes twice, so that prefixes are hit."""
     cases = [(case["prompt_token_ids"], case["output_token_ids"]) for case in json.loads(SMOLLM2.read_text())["cases"]]
-    engine = torch_engine("smollm2-135m", smollm2_cache, threads=None, kv_cache_gib=1.0, max_num_batched_tokens=128)
-    for i in range(num_cases):
-        prompt, output = cases[i % len(cases)]
+    engine = torch_engine("smollm2-135m", smollm2_cache, kv_cache_gib=1.0, max_num_batched_tokens=128)
+    chosen = [cases[i * stride % len(cases)] for i in range(size)]
+    for i, (prompt, output) in enumerate(chosen):
         engine.submit(f"s{i}", policy, prompt, len(output))
     engine.run()
-    for i in range(num_cases):
-        assert engine.tokens[f"s{i}"] == cases[i % len(cases)][1], f"prompt {i % len(cases)}"
+    for i, (prompt, output) in enumerate(chosen):
+        assert engine.tokens[f"s{i}"] == output, f"prompt of {len(prompt)} tokens"
+    assert policy != "continuous" or engine.num_hit_tokens > 0
