@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = (".safetensors", ".bin", ".pth", ".onnx")  # stored by their SHA-256
 
@@ -40,13 +42,31 @@ class Ask:
 
 
 @dataclass(slots=True)
+class PullRequest:
+    """A revision ``refs/pr/NUMBER`` with files of its own."""
+
+    number: int
+    author: str
+    files: dict[str, bytes]
+
+    @property
+    def commit(self) -> str:
+        return f"{self.number:040x}"
+
+
+@dataclass(slots=True)
 class FakeHub:
-    """``files`` by name; ``break_off`` maps a name to the bytes after which the connection ends, once per entry."""
+    """``files`` by name, on the main branch.
+
+    ``break_off`` maps a name to the bytes after which the connection ends, once per entry.
+    """
 
     url: str = ""
     repo: str = "owner/model"
     files: dict[str, bytes] = field(default_factory=dict)
+    pull_requests: list[PullRequest] = field(default_factory=list)
     refusal: Refusal | None = None
+    discussions_refusal: Refusal | None = None
     token: str | None = None
     break_off: dict[str, list[int]] = field(default_factory=dict)
     does_ranges: bool = True
@@ -54,6 +74,13 @@ class FakeHub:
 
     def add_folder(self, folder: Path) -> None:
         self.files |= {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def revisions(self) -> dict[str, tuple[str, dict[str, bytes]]]:
+        """Commit and files by every name that a revision has."""
+        known = {name: (COMMIT, self.files) for name in ("main", COMMIT)}
+        for one in self.pull_requests:
+            known |= {name: (one.commit, one.files) for name in (f"refs/pr/{one.number}", one.commit)}
+        return known
 
     def asked_for(self, name: str) -> list[Ask]:
         """The requests for a file's content."""
@@ -79,6 +106,18 @@ def running(hub: FakeHub) -> Iterator[FakeHub]:
         thread.join(10)
 
 
+def point_client_at(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's settings are read once, at its import: they are set there.  Its cache is ``folder/hub``."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no-token"))
+
+
 class _Handler(BaseHTTPRequestHandler):
     hub: FakeHub
     protocol_version = "HTTP/1.1"
@@ -99,34 +138,44 @@ class _Handler(BaseHTTPRequestHandler):
         if refusal is not None:
             headers = {"X-Error-Code": refusal.code, "X-Error-Message": refusal.message}
             return self._send(refusal.status, b"{}", {name: text for name, text in headers.items() if text})
-        if path in {f"/api/models/{hub.repo}{end}" for end in ("", "/revision/main", f"/revision/{COMMIT}")}:
-            return self._send_json({"id": hub.repo, "sha": COMMIT, "siblings": [self._sibling(n) for n in hub.files]})
-        if path == f"/api/models/{hub.repo}/tree/{COMMIT}":
-            return self._send_json([self._entry(name) for name in hub.files])
-        for revision in ("main", COMMIT):
+        if path == f"/api/models/{hub.repo}/discussions":
+            found = [self._discussion(one) for one in hub.pull_requests]
+            return self._send_json({"discussions": found, "start": 0, "count": len(found)})
+        for revision, (commit, files) in hub.revisions().items():
+            if (
+                path == f"/api/models/{hub.repo}/revision/{revision}"
+                or path + revision == f"/api/models/{hub.repo}main"
+            ):
+                siblings = [self._sibling(name, data) for name, data in files.items()]
+                return self._send_json({"id": hub.repo, "sha": commit, "siblings": siblings})
+            if path == f"/api/models/{hub.repo}/tree/{revision}":
+                return self._send_json([self._entry(name, data) for name, data in files.items()])
             prefix = f"/{hub.repo}/resolve/{revision}/"
-            if path.startswith(prefix) and path.removeprefix(prefix) in hub.files:
-                return self._send_file(path.removeprefix(prefix))
+            if path.startswith(prefix) and path.removeprefix(prefix) in files:
+                name = path.removeprefix(prefix)
+                return self._send_file(name, files[name], commit)
         self._send(404, b"{}", {"X-Error-Code": "EntryNotFound"})
 
     def _refusal(self, path: str) -> Refusal | None:
         hub = self.hub
         if hub.refusal is not None:
             return hub.refusal
+        if path.endswith("/discussions") and hub.discussions_refusal is not None:
+            return hub.discussions_refusal
         if hub.token is not None and self.headers.get("Authorization") != f"Bearer {hub.token}":
             return Refusal(401, "RepoNotFound", "Invalid username or password.")
         if hub.repo not in path:
             return Refusal(404, "RepoNotFound", "Repository not found")
-        if f"{hub.repo}/revision/" in path and not path.endswith(("/main", COMMIT)):
+        if f"{hub.repo}/revision/" in path and path.partition("/revision/")[2] not in hub.revisions():
             return Refusal(404, "RevisionNotFound", "Invalid rev id")
         return None
 
     def _send_json(self, value: object) -> None:
         self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    def _send_file(self, name: str) -> None:
-        data, status = self.hub.files[name], 200
-        headers = {"ETag": f'"{etag(name, data)}"', "X-Repo-Commit": COMMIT, "X-Linked-Size": str(len(data))}
+    def _send_file(self, name: str, data: bytes, commit: str) -> None:
+        status = 200
+        headers = {"ETag": f'"{etag(name, data)}"', "X-Repo-Commit": commit, "X-Linked-Size": str(len(data))}
         asked = self.headers.get("Range")
         if asked and self.hub.does_ranges:
             begin = int(asked.removeprefix("bytes=").split("-")[0])
@@ -146,8 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
         if cut is not None:
             self.close_connection = True
 
-    def _sibling(self, name: str) -> dict[str, object]:
-        data = self.hub.files[name]
+    def _discussion(self, one: PullRequest) -> dict[str, object]:
+        """The list is the newest first on the real hub, and can be filtered; this one isn't."""
+        about = {"num": one.number, "title": "Adding `safetensors` variant", "author": {"name": one.author}}
+        more = {"createdAt": "2023-05-01T10:00:00.000Z", "status": "open", "isPullRequest": True}
+        return {**about, **more, "repo": {"name": self.hub.repo, "type": "model"}}
+
+    def _sibling(self, name: str, data: bytes) -> dict[str, object]:
         large = {"lfs": {"sha256": etag(name, data), "size": len(data), "pointerSize": 130}}
         return {
             "rfilename": name,
@@ -156,8 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             **(large if name.endswith(LARGE) else {}),
         }
 
-    def _entry(self, name: str) -> dict[str, object]:
-        data = self.hub.files[name]
+    def _entry(self, name: str, data: bytes) -> dict[str, object]:
         large = {"lfs": {"oid": etag(name, data), "size": len(data), "pointerSize": 130}}
         entry = {"type": "file", "path": name, "size": len(data), "oid": git_hash(data)}
         return entry | (large if name.endswith(LARGE) else {})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint.fake_hub import COMMIT, FakeHub, Refusal, running
+from checkpoint.fake_hub import COMMIT, FakeHub, Refusal, point_client_at, running
 from everystep.checkpoint import open_checkpoint, pull
 from everystep.checkpoint.hub import parse_hub_id
 from everystep.errors import ModelError
@@ -49,17 +49,10 @@ class Told:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    """A sharded model among decoys.  The client's settings are read once, at its import: they are set there."""
-    from huggingface_hub import constants
-
+    """A sharded model among decoys."""
     with running(FakeHub(files=dict(DECOYS))) as hub:
         hub.add_folder(TINY / "qwen3")
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        point_client_at(hub, tmp_path, monkeypatch)
         yield hub
 
 
@@ -283,12 +276,16 @@ WITHOUT: dict[str, tuple[dict[str, bytes], str]] = {
     "pickles only": (
         {"config.json": b"{}", "pytorch_model.bin": b"x"},
         r"owner/model has no model.safetensors and no model.safetensors.index.json, and only these are loaded; "
-        r"it has pytorch_model.bin$",
+        r"it has pytorch_model.bin; a revision that has can be named: owner/model@REVISION, such as .* refs/pr/N$",
     ),
     "an adapter": ({"adapter_model.safetensors": b"x"}, "it has adapter_model.safetensors"),
     "another library's weights": ({"consolidated.safetensors": b"x", "params.json": b"{}"}, "it has consolidated"),
     "nothing": ({"README.md": b"x"}, "only these are loaded$"),
     "no tokenizer.json": ({"config.json": b"{}", "model.safetensors": b"x"}, "has no tokenizer.json"),
+    "half a tokenizer": (
+        {"config.json": b"{}", "model.safetensors": b"x", "vocab.json": b"{}"},
+        "owner/model has no tokenizer.json, nor vocab.json and merges.txt to build it from$",
+    ),
     "no config": ({"tokenizer.json": b"{}", "model.safetensors": b"x"}, "has no config.json"),
 }
 

@@ -17,8 +17,10 @@ from everystep.checkpoint.digest import remember_sha256
 from everystep.checkpoint.download import Progress, Silent
 from everystep.checkpoint.file_lock import exclusive
 from everystep.checkpoint.hf_checkpoint import weight_names
+from everystep.checkpoint.hf_tokenizer import TOKENIZER, check_tokenizer, has_tokenizer
+from everystep.checkpoint.hub_conversions import where_converted
 from everystep.checkpoint.hub_errors import Unreachable, hub_words
-from everystep.checkpoint.hub_files import NEEDED, RemoteFile, side_files, weight_files
+from everystep.checkpoint.hub_files import CONFIG, OnlyPickles, RemoteFile, side_files, weight_files
 from everystep.checkpoint.resumed_download import ResumedDownload
 from everystep.errors import ModelError
 
@@ -50,7 +52,7 @@ def cached_snapshot(hub_id: HubId) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        options: dict[str, Any] = {"local_files_only": True, "allow_patterns": list(NEEDED)}
+        options: dict[str, Any] = {"local_files_only": True, "allow_patterns": [CONFIG, TOKENIZER]}
         folder = Path(snapshot_download(hub_id.repo, revision=hub_id.revision, cache_dir=_cache(), **options))
     except (LocalEntryNotFoundError, ValueError):  # not there, or a name that can't be
         return None
@@ -60,10 +62,11 @@ def cached_snapshot(hub_id: HubId) -> Path | None:
 def is_whole_snapshot(folder: Path) -> bool:
     """Weights come last, so where they are the other files are too."""
     try:
-        names = [*NEEDED, *weight_names(folder)]
+        weights = weight_names(folder)
     except ModelError:
         return False
-    return len(names) > len(NEEDED) and all((folder / name).is_file() for name in names)
+    has_sides = (folder / CONFIG).is_file() and has_tokenizer({path.name for path in folder.iterdir()})
+    return has_sides and bool(weights) and all((folder / name).is_file() for name in weights)
 
 
 def fetch_from_hub(hub_id: HubId, cache_dir: Path, progress: Progress | None = None) -> Path:
@@ -102,8 +105,12 @@ class _Fetch:
         api = HfApi(endpoint=self._endpoint)
         info = api.model_info(self._id.repo, revision=self._id.revision, files_metadata=True)
         files = {sibling.rfilename: _remote_file(sibling) for sibling in info.siblings or ()}
-        sides = side_files(files, self._id.repo)
+        try:
+            sides = side_files(files, self._id.repo)
+        except OnlyPickles as error:
+            raise ModelError(f"{error.message}; {where_converted(api, self._id.repo)}") from error
         snapshot = self._link(sides)
+        check_tokenizer(snapshot)
         weights = weight_files(files, snapshot, self._id.repo)
         self._check_space(weights)
         self._progress.stage(f"downloading {self._id}", sum(file.num_bytes for file in weights))

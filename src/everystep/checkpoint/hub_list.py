@@ -59,7 +59,7 @@ def _of_snapshot(repo: Any, revision: Any, num_bytes: int) -> ListedModel | None
     if not (folder / "config.json").is_file():
         return None
     if problem is None and not is_whole_snapshot(folder):
-        problem = _what_is_missing(folder, repo.repo_id)
+        problem = _what_is_missing(folder, _name(repo.repo_id, revision))
     return ListedModel(
         name=_name(repo.repo_id, revision),
         kind="hub",
@@ -78,9 +78,9 @@ def _last_used(files: Iterable[Any]) -> float | None:
     return None if largest is None else float(largest.blob_last_accessed)
 
 
-def _what_is_missing(folder: Path, repo_id: str) -> str:
+def _what_is_missing(folder: Path, name: str) -> str:
     pickles = any(folder.glob("*.bin"))
-    return "pickles, which are never loaded" if pickles else f"incomplete: everystep pull {repo_id} goes on"
+    return "pickles, which are never loaded" if pickles else f"incomplete: everystep pull {name} goes on"
 
 
 def _name(repo_id: str, revision: Any) -> str:
