@@ -135,15 +135,29 @@ def test_only_what_the_architecture_needs_is_offered(folder: Path, tmp_path: Pat
     assert set(weights.names()) == set(arrays) - {"lm_head.weight", "model.layers.0.self_attn.bias"}
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("gpt2", "transformer."), ("opt", "model.")])
-def test_names_without_their_first_part_are_the_same_model(name: str, prefix: str, tmp_path: Path) -> None:
+EMBEDDINGS = {
+    "opt": "model.decoder.embed_tokens.weight",
+    "gpt2": "transformer.wte.weight",
+    "llama3": "model.embed_tokens.weight",
+}
+
+
+@pytest.mark.parametrize("is_head_alone", [False, True])
+@pytest.mark.parametrize(("name", "prefix"), [("gpt2", "transformer."), ("opt", "model."), ("opt", ""), ("llama3", "")])
+def test_a_conversion_s_other_names_are_the_same_model(
+    name: str, prefix: str, is_head_alone: bool, tmp_path: Path
+) -> None:
+    """Without their first part; and of the two names of one tied array, the hub's converter keeps either."""
     copy = shutil.copytree(TINY / name, tmp_path / name)
     arrays = raw_arrays(copy / "model.safetensors")
+    assert "lm_head.weight" not in arrays
+    if is_head_alone:
+        arrays["lm_head.weight"] = arrays.pop(EMBEDDINGS[name])
     write_safetensors(copy / "model.safetensors", {key.removeprefix(prefix): value for key, value in arrays.items()})
-    bare, whole = open_checkpoint(str(copy), tmp_path).weights, open_checkpoint(str(TINY / name), tmp_path).weights
-    assert set(bare.names()) == set(whole.names())
-    for array_name in whole.names():
-        np.testing.assert_array_equal(bare.load(array_name), whole.load(array_name))
+    other, plain = open_checkpoint(str(copy), tmp_path).weights, open_checkpoint(str(TINY / name), tmp_path).weights
+    assert set(other.names()) == set(plain.names())
+    for array_name in plain.names():
+        np.testing.assert_array_equal(other.load(array_name), plain.load(array_name))
 
 
 def drop_tensor(folder: Path) -> None:
