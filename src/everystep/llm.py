@@ -75,8 +75,9 @@ class LLM:
     """A model, ready to generate.
 
     Takes every setting of ``everystep serve`` by name: ``LLM("smollm2-135m", precision="f32", prefix_cache=False)``;
-    ``policy`` is the lane to use (``continuous``, or the runner's only one).  ``make_runner`` puts a runner of the caller's in place.  Not
-    thread-safe.  Raises :class:`everystep.errors.ConfigError` for settings, :class:`ModelError` for models.
+    ``policy`` is the lane to use (``continuous``, or the runner's only one).  ``make_runner`` puts a runner of the
+    caller's in place.  Not thread-safe.  Raises :class:`everystep.errors.ConfigError` for settings,
+    :class:`ModelError` for models.
     """
 
     def __init__(
