@@ -7,6 +7,7 @@ the core afterwards.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def build_core(
         checkpoint = open_checkpoint(settings.model, cache_dir(settings))
     with start_up.part("build runner"):
         runner = runner or build_runner(settings, checkpoint)
-    max_model_len = resolve_max_model_len(settings, checkpoint)
+    max_model_len = resolve_max_model_len(settings, checkpoint, runner)
     lanes = getattr(runner, "lanes", POLICIES)
     seats = num_seats(settings, lanes)
     num_blocks = _num_blocks(settings, runner, sum(seats.values()), max_model_len)
@@ -114,9 +115,13 @@ def _info(
     )
 
 
-def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint) -> int:
-    """Tokens of context a sequence may use: the setting, at most what the model was made for."""
-    limit = checkpoint.outline.max_context_len
+def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint, runner: Runner | None = None) -> int:
+    """Tokens of context a sequence may use: the setting, at most what the model was made for, or the runner computes.
+
+    A runner may know a lesser bound, ``max_context_len``: where a model's rotary frequencies follow the longest text of
+    a pass, a row's tokens would depend on its neighbours beyond it.
+    """
+    limit = min(checkpoint.outline.max_context_len, getattr(runner, "max_context_len", sys.maxsize))
     asked = settings.max_model_len
     if asked is not None and asked > limit:
         raise UnsupportedOption(
