@@ -1,5 +1,7 @@
 """The Hugging Face folder of a model: the one that it is, or one that is made of a GGUF file, once.
 
+A folder that others would misread is made anew too: see :mod:`everystep.checkpoint.renamed_head`.
+
 Owns the cache of converted folders: their keys, that only whole ones are found there, and that two processes don't make
 the same at once.  Ignorant of the files' content.
 """
@@ -16,14 +18,15 @@ from everystep.architecture import Checkpoint
 from everystep.checkpoint.download import Progress, Silent
 from everystep.checkpoint.expected import expected_shapes
 from everystep.checkpoint.file_lock import exclusive
+from everystep.checkpoint.hf_checkpoint import open_weight_files
 from everystep.checkpoint.hf_config_files import config_json, generation_config_json, tokenizer_config_json
-from everystep.checkpoint.safetensors_file import SafetensorsFile
+from everystep.checkpoint.renamed_head import stores_head_alone, write_renamed
 from everystep.checkpoint.safetensors_writer import num_data_bytes, write_float32
 from everystep.errors import ModelError
 
 CONVERTER_VERSION = 1  # counted up whenever what is written changes
 WEIGHTS = "model.safetensors"
-WHOLE = "config.json"  # written last
+WHOLE = "config.json"
 SOURCE = "everystep.json"  # says whose conversion it is
 
 
@@ -33,7 +36,7 @@ def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None
     A GGUF file's weights become float32 there: exactly the numbers that this package computes with.  Raises
     :class:`ModelError` in one line where the cache can't be written or is full.
     """
-    if is_hf_folder(checkpoint):
+    if is_hf_folder(checkpoint) and not stores_head_alone(checkpoint):
         return Path(checkpoint.path)
     folder = converted_folder(checkpoint, cache_dir)
     progress = progress or Silent()
@@ -64,7 +67,7 @@ def convert_into(checkpoint: Checkpoint, folder: Path, progress: Progress | None
 
 
 def is_hf_folder(checkpoint: Checkpoint) -> bool:
-    """Whether the model needs no conversion."""
+    """Whether the model is such a folder already."""
     return Path(checkpoint.path).is_dir()
 
 
@@ -76,7 +79,7 @@ def converted_folder(checkpoint: Checkpoint, cache_dir: Path) -> Path:
 def is_whole(folder: Path) -> bool:
     """Folders come into place by one rename; a copy that was cut or a disk's fault is seen by the weights' size."""
     try:
-        return (folder / WHOLE).is_file() and bool(SafetensorsFile(folder / WEIGHTS).arrays)
+        return (folder / WHOLE).is_file() and all(file.arrays for file in open_weight_files(folder))
     except (ModelError, OSError):
         return False
 
@@ -106,6 +109,14 @@ def _remove_outdated(folder: Path) -> None:
 
 
 def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
+    _write_json(folder / SOURCE, {"converted_from": checkpoint.name, "converter_version": CONVERTER_VERSION})
+    if is_hf_folder(checkpoint):
+        write_renamed(checkpoint, folder, progress)
+    else:
+        _write_of_gguf(checkpoint, folder, progress)
+
+
+def _write_of_gguf(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     architecture, tokenizer = checkpoint.architecture, checkpoint.tokenizer
     config = config_json(architecture, tokenizer)  # refuses before gigabytes are written
     shapes = expected_shapes(architecture)
@@ -114,7 +125,6 @@ def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     (folder / "tokenizer.json").write_text(tokenizer.tokenizer_json, "utf-8")
     _write_json(folder / "tokenizer_config.json", tokenizer_config_json(tokenizer, checkpoint.outline.max_context_len))
     _write_json(folder / "generation_config.json", generation_config_json(tokenizer))
-    _write_json(folder / SOURCE, {"converted_from": checkpoint.name, "converter_version": CONVERTER_VERSION})
     _write_json(folder / WHOLE, config)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from everystep.architecture import Architecture, Checkpoint, Weights
+from everystep.architecture import Architecture, Checkpoint, Family, Weights
 from everystep.checkpoint.digest import remembered_sha256
 from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import read_fields, read_fields_if_there
@@ -27,7 +27,7 @@ from everystep.errors import ModelError, UnsupportedModel
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 GPT2_TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 EMBEDDINGS: dict[str, str] = {"opt": "model.decoder.embed_tokens.weight", "gpt2": "transformer.wte.weight"}
 PREFIXES: dict[str, str] = {"opt": "model.", "gpt2": "transformer."}  # some files leave these off
 BODIES: dict[str, tuple[str, ...]] = {"opt": ("decoder.",), "gpt2": ("wte.", "wpe.", "h.", "ln_f.")}
@@ -40,7 +40,7 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
     """
     config = read_fields(folder / "config.json")
     outline = read_outline(config)
-    files = _weight_files(folder)
+    files = open_weight_files(folder)
 
     @functools.cache
     def architecture() -> Architecture:
@@ -73,9 +73,9 @@ class HfWeights:
     def __init__(self, files: list[SafetensorsFile], architecture: Architecture, source: str) -> None:
         self._source = source
         self._family = architecture.family
-        self._places = {self._canonical(name): (file, name) for file in files for name in file.arrays}
+        self._places = {canonical_name(self._family, name): (file, name) for file in files for name in file.arrays}
         if architecture.is_head_tied and HEAD in self._places:  # one array under two names, of which either is stored
-            self._places.setdefault(EMBEDDINGS.get(self._family, EMBEDDING), self._places[HEAD])
+            self._places.setdefault(embedding_name(self._family), self._places[HEAD])
         check_shapes(architecture, {name: self._shape(name) for name in self._places}, source)
         self._places = {name: self._places[name] for name in expected_shapes(architecture)}
         for file, stored in self._places.values():
@@ -102,11 +102,16 @@ class HfWeights:
     def _is_transposed(self, name: str) -> bool:
         return self._family == "gpt2" and name.endswith(GPT2_TRANSPOSED)
 
-    def _canonical(self, name: str) -> str:
-        return PREFIXES[self._family] + name if name.startswith(BODIES.get(self._family, ())) else name
+
+def canonical_name(family: Family, stored: str) -> str:
+    return PREFIXES[family] + stored if stored.startswith(BODIES.get(family, ())) else stored
 
 
-def _weight_files(folder: Path) -> list[SafetensorsFile]:
+def embedding_name(family: Family) -> str:
+    return EMBEDDINGS.get(family, "model.embed_tokens.weight")
+
+
+def open_weight_files(folder: Path) -> list[SafetensorsFile]:
     names = weight_names(folder)
     if not names:
         pickles = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))

@@ -39,9 +39,10 @@ class SafetensorsFile:
         self.path = path
         self._num_bytes = path.stat().st_size
         header_bytes = self._header_bytes()
-        header = self._header(header_bytes)
-        start = LENGTH_BYTES + header_bytes
-        self.arrays = {name: self._info(name, entry, start) for name, entry in header.items() if name != "__metadata__"}
+        self.header = self._header(header_bytes)
+        self.data_start = LENGTH_BYTES + header_bytes
+        entries = {name: entry for name, entry in self.header.items() if name != "__metadata__"}
+        self.arrays = {name: self._info(name, entry, self.data_start) for name, entry in entries.items()}
 
     def check_readable(self, name: str) -> None:
         """Raise :class:`ModelError` for an element type that isn't read."""
