@@ -145,7 +145,8 @@ class OpenVINORunner:
 
     def _start_static(self) -> None:
         if self.plan_precision.has_static_decode and self._static_maker is None:
-            self._static_maker = threading.Thread(target=self._make_static, name="everystep-static", daemon=True)
+            # No daemon: a library must not be torn down while a thread compiles in it.
+            self._static_maker = threading.Thread(target=self._make_static, name="everystep-static")
             self._static_maker.start()
 
     def _make_static(self) -> None:
