@@ -105,6 +105,14 @@ async def test_the_tables_hold_seconds_rates_ratios_and_a_day() -> None:
     assert latency_table(result).rows[0][7] == "–/–/–"
 
 
+async def test_one_round_has_no_spread() -> None:
+    result = await made_result()
+    rows = [run for run in result["runs"] if (run["policy"], run["n"]) == ("continuous", 2)]
+    assert [row[8] for row in latency_table(result | {"runs": rows}).rows] == ["120%"], "(4 - 1) / 2.5"
+    rows[0]["walls_s"], rows[0]["spread"] = [4.0], 0.0
+    assert [row[8] for row in latency_table(result | {"runs": rows}).rows] == ["–"]
+
+
 async def test_the_page_names_machine_absent_peers_and_releases() -> None:
     page = markdown_page(await made_result())
     for words in (

@@ -99,7 +99,8 @@ def _latencies(run: Run) -> tuple[str, ...]:
     times = (("ttft_s", "p50"), ("tpot_s", "p50"), ("itl_s", "p99"), ("e2e_s", "p50"), ("e2e_s", "p99"))
     seats = "/".join(NONE if count is None else str(count) for count in run["seat_steps"].values())
     waits = [seconds(run[name][share]) for name, share in times]
-    return (run["label"], str(run["n"]), *waits, seats, f"{run['spread']:.0%}")
+    spread = f"{run['spread']:.0%}" if len(run["walls_s"]) > 1 else NONE
+    return (run["label"], str(run["n"]), *waits, seats, spread)
 
 
 def all_tables(result: Result) -> list[Table]:
