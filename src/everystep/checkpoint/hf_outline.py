@@ -39,7 +39,10 @@ def is_causal(config: Fields) -> bool:
 def _context_len(config: Fields) -> int:
     key = next((key for key in CONTEXT_KEYS if config.raw(key) is not None), None)
     if key is None:
-        raise UnsupportedModel(f"{config.source} says nothing of its context's length ({', '.join(CONTEXT_KEYS)})")
+        raise UnsupportedModel(
+            f"{config.source}: {_name(config)} says nothing of its context's length ({', '.join(CONTEXT_KEYS)}), "
+            "as models that keep a state instead of a KV cache; those can't be served"
+        )
     return config.count(key)
 
 
