@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from everystep.architecture import Architecture, Checkpoint, TokenizerData
+from everystep.architecture import Architecture, Checkpoint, Outline, TokenizerData
 from everystep.runner.built_weights import BuiltWeights, built_weights
 from everystep.runner.precision import Precision, resolve_precision
 
@@ -58,8 +58,13 @@ def checkpoint(weights: CountingWeights, content_key: str = "a" * 64) -> Checkpo
         name="m",
         path="/m",
         content_key=content_key,
-        architecture=ARCHITECTURE,
-        weights=weights,
+        outline=Outline(
+            model_type=ARCHITECTURE.family,
+            vocab_size=ARCHITECTURE.vocab_size,
+            max_context_len=ARCHITECTURE.max_context_len,
+        ),
+        read_architecture=lambda: ARCHITECTURE,
+        read_weights=lambda: weights,
         read_tokenizer=lambda: TokenizerData(tokenizer_json="{}"),
     )
 

@@ -187,7 +187,7 @@ def test_a_block_takes_what_its_tensors_take(exact: OpenVINORunner) -> None:
 
 def test_a_warm_start_reads_no_weights(cache_dir: Path, exact: OpenVINORunner) -> None:
     checkpoint = open_checkpoint(str(TINY / "llama"), cache_dir)
-    sealed = replace(checkpoint, weights=SealedWeights(checkpoint))
+    sealed = replace(checkpoint, read_weights=lambda: SealedWeights(checkpoint))
     runner = OpenVINORunner(sealed, precision="f32", num_threads=2, cache_dir=cache_dir)
     runner.allocate(NUM_BLOCKS)
     prompt = golden_cases("llama")[4]["prompt_token_ids"]
@@ -261,7 +261,7 @@ def runner_of_changed_weights(
 ) -> OpenVINORunner:
     checkpoint = open_checkpoint(str(TINY / family), cache_dir)
     key = f"{change.__name__}-{family}".ljust(64, "0")
-    changed = replace(checkpoint, weights=ChangedWeights(checkpoint, change), content_key=key)
+    changed = replace(checkpoint, read_weights=lambda: ChangedWeights(checkpoint, change), content_key=key)
     runner = OpenVINORunner(changed, precision=precision, deterministic=True, num_threads=2, cache_dir=cache_dir)
     runner.allocate(NUM_BLOCKS)
     return runner
