@@ -132,10 +132,12 @@ class Service:
         logger.info("ready %.2f s after the process began; the worker's part: %s", process_age_s(), parts)
 
     async def _drain(self) -> None:
+        """Says what it does where somebody asked for the end; else the error has the word."""
         self._client.stop_accepting()
-        logger.info("stopping: no new requests, open ones get %g s", self._settings.drain_timeout)
+        level = logging.INFO if self._stop.is_set() else logging.DEBUG
+        logger.log(level, "stopping: no new requests, open ones get %g s", self._settings.drain_timeout)
         await self._client.close()
-        logger.info("stopped")
+        logger.log(level, "stopped")
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():

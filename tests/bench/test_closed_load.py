@@ -26,6 +26,19 @@ async def test_contenders_take_turns_within_a_round_and_another_begins_each_time
     assert rounds == ["cab", "abc", "bca", "cab", "abc"], "an uncounted and two counted at N = 1, then one each"
 
 
+async def test_nobody_begins_before_the_others_rest() -> None:
+    asked: Asked = []
+    num_asked_at_rest: list[int] = []
+
+    async def rest() -> None:
+        num_asked_at_rest.append(len(asked))
+
+    contenders = [ContenderByHand(name, asked) for name in ("a", "b")]
+    async for _ in run_closed(contenders, LOAD, lambda words: None, rest):
+        pass
+    assert num_asked_at_rest == list(range(len(asked)))
+
+
 async def test_all_get_the_same_prompts_in_a_round_and_new_ones_in_the_next() -> None:
     asked: Asked = []
     await run([ContenderByHand(name, asked) for name in ("a", "b")])

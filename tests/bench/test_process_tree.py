@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from everystep.bench.peers.process_tree import end
+from everystep.bench.peers.process_tree import end, rest
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
@@ -65,3 +65,13 @@ async def test_a_cancelled_end_kills() -> None:
         await ending
     assert process.returncode is not None
     assert has_ended(child)
+
+
+@pytest.mark.parametrize(("manner", "has_rest"), [("import time; time.sleep(1000)", True), ("while True: pass", False)])
+async def test_a_tree_rests_when_it_sleeps_and_not_while_it_spins(
+    manner: str, has_rest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everystep.bench.peers.process_tree.REST_DEADLINE_S", 30.0 if has_rest else 1.0)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", manner, start_new_session=True)
+    assert await rest([process.pid]) is has_rest
+    await end(process)

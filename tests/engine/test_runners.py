@@ -88,6 +88,8 @@ def test_a_runner_whose_libraries_are_absent_is_refused_before_anything_starts(m
     ("given", "param"),
     [
         ({"runner": "torch", "deterministic": True}, "deterministic"),
+        ({"runner": "torch", "precision": "int8"}, "precision"),
+        ({"runner": "hf-generate", "precision": "int4"}, "precision"),
         ({"runner": "openvino", "device": "cuda"}, "device"),
         ({"runner": "hf-generate", "device": "cpu"}, "device"),
         ({"runner": "openvino", "gpu_memory_utilization": 0.5}, "gpu_memory_utilization"),

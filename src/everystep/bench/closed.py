@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from everystep.bench.passes import Contender, Pass, check
@@ -57,15 +57,26 @@ def fresh_prompts(rng: random.Random, token_ids: range, n: int, prompt_tokens: i
 
 
 def order_of_turns(contenders: Sequence[Contender], round_number: int) -> list[Contender]:
-    """Everybody once a round; who begins moves on by one, so that nobody always follows the same."""
+    """Everybody once a round; who begins moves on by one."""
     turn = round_number % len(contenders)
     return [*contenders[turn:], *contenders[:turn]]
 
 
+async def no_rest() -> None:
+    """Nobody to wait for."""
+
+
 async def run_closed(
-    contenders: Sequence[Contender], load: ClosedLoad, on_turn: Callable[[str], None]
+    contenders: Sequence[Contender],
+    load: ClosedLoad,
+    on_turn: Callable[[str], None],
+    rest: Callable[[], Awaitable[None]] = no_rest,
 ) -> AsyncIterator[list[Measured]]:
-    """Yields what all contenders did at one N, N by N.  ``on_turn`` hears of each turn before it begins."""
+    """Yields what all contenders did at one N, N by N.
+
+    ``on_turn`` hears of each turn before it begins.  ``rest`` is awaited between turns: an engine may go on computing,
+    or spinning for the next request, when its answer is out, at the cost of whoever comes after it.
+    """
     rng = random.Random(load.seed)
     for n, repeats in zip(load.sizes, load.repeats, strict=True):
         cells = {id(contender): Measured(contender, n) for contender in contenders}
@@ -74,6 +85,7 @@ async def run_closed(
             max_tokens = load.max_tokens if round_number >= 0 else min(WARM_UP_TOKENS, load.max_tokens)
             for contender in order_of_turns(contenders, round_number):
                 on_turn(f"N = {n}: {contender.label}")
+                await rest()
                 measured = await contender.measure(prompts, max_tokens)
                 check(contender, measured, n, max_tokens)
                 if round_number >= 0:

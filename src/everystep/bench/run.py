@@ -58,8 +58,11 @@ async def _measure(lineup: Lineup, order: ClosedOrder, bar: Bar) -> Result:
         load = order.load(roster.token_ids)
         bar.total(load.num_turns * len(roster.contenders))
         bar.say(f"measuring {', '.join(contender.label for contender in roster.contenders)}")
-        async for cells in run_closed(roster.contenders, load, bar.turn):
+        async for cells in run_closed(roster.contenders, load, bar.turn, roster.rest):
             runs += runs_of(cells, load.max_tokens)
+            bar.say(f"N = {cells[0].n}: " + ", ".join(f"{c.contender.label} {c.typical.wall_s:.2f} s" for c in cells))
+    if roster.num_restless_turns:
+        roster.notes.append(f"{roster.num_restless_turns} turns began while another contender still computed")
     roster.notes += client_notes(runs)
     return result_of(machine, _settings(lineup, order, roster), roster.started, roster.absent, roster.notes, runs)
 

@@ -43,8 +43,8 @@ def _lines(place: Path, pattern: str, kind: Kind, describe: Callable[[Path], tup
                 name, form = describe(path)
             except ModelError as error:
                 problem = error.message
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                problem = f"damaged, or of another version ({type(error).__name__}: {error})"
+            except (OSError, ValueError, KeyError, TypeError):
+                problem = "damaged, or of another version"
         num_bytes = sum(file.stat().st_size for file in files_in(path))
         yield ListedModel(
             name=name, kind=kind, form=form, num_bytes=num_bytes, path=path, last_used_s=last_used_s, problem=problem

@@ -20,7 +20,7 @@ from everystep.checkpoint.expected import check_shapes, expected_shapes
 from everystep.checkpoint.fields import read_fields, read_fields_if_there
 from everystep.checkpoint.hf_config import read_architecture
 from everystep.checkpoint.hf_outline import read_outline
-from everystep.checkpoint.hf_tokenizer import read_tokenizer
+from everystep.checkpoint.hf_tokenizer import check_tokenizer, read_tokenizer
 from everystep.checkpoint.safetensors_file import SafetensorsFile
 from everystep.errors import ModelError, UnsupportedModel
 
@@ -41,6 +41,7 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
     config = read_fields(folder / "config.json")
     outline = read_outline(config)
     files = open_weight_files(folder)
+    check_tokenizer(folder)  # before anything is built for a model that nobody could talk to
 
     @functools.cache
     def architecture() -> Architecture:

@@ -58,6 +58,8 @@ def _locate(name: str, cache_dir: Path, progress: Progress | None) -> Path:
 
 def _fetch(hub_id: HubId, cache_dir: Path, progress: Progress | None) -> Path:
     """Gigabytes, perhaps: where nobody watches a bar, the log says what takes so long."""
-    if progress is None:
+    from huggingface_hub import constants  # slow to import, and rarely needed
+
+    if progress is None and not constants.HF_HUB_OFFLINE:
         logger.info("%s isn't in the cache and is fetched; `everystep pull %s` shows a bar", hub_id, hub_id)
     return fetch_from_hub(hub_id, cache_dir, progress)

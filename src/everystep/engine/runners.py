@@ -18,6 +18,7 @@ from everystep.types import Runner
 
 TORCH_RUNNERS = ("torch", "hf-generate")
 OWN_LANES = {"hf-generate": ("static",), "vllm": ("vllm",)}  # of runners that can't serve all three
+TORCH_PRECISIONS = ("auto", "f32", "bf16")
 GPU_MARK = Path("/proc/driver/nvidia/version")
 # Options of some runners only: refused where somebody gave one to another.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -54,6 +55,10 @@ def check_settings(settings: Settings) -> None:
             param="default_policy",
         )
     if runner in TORCH_RUNNERS:
+        if settings.precision not in TORCH_PRECISIONS:
+            raise UnsupportedOption(
+                f"precision={settings.precision!r}: runner={runner!r} computes in f32 or bf16", param="precision"
+            )
         _require_torch(runner)
 
 

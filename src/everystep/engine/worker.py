@@ -120,8 +120,9 @@ def serve_stream(
     try:
         WorkerLoop(stream, args, heartbeat).run(make_runner)
     except Exception as error:
+        is_ours = isinstance(error, EverystepError)  # whoever asked for this worker says it
         words = error.message if isinstance(error, EverystepError) else f"{type(error).__name__}: {error}"
-        logger.log(logging.ERROR, "worker failed: %s", words, exc_info=not isinstance(error, EverystepError))
+        logger.log(logging.DEBUG if is_ours else logging.ERROR, "worker failed: %s", words, exc_info=not is_ours)
         _say_last_word(stream, words)
     finally:
         stream.close()

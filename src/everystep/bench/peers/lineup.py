@@ -19,7 +19,7 @@ from everystep.bench.peers.everystep_server import TIMEOUT, running
 from everystep.bench.peers.genai import LABEL as GENAI_LABEL
 from everystep.bench.peers.genai import running_genai
 from everystep.bench.peers.installed import Installed, look
-from everystep.bench.peers.process_tree import settle
+from everystep.bench.peers.process_tree import rest, settle
 from everystep.bench.scrape import Scrape, prompt_token_ids, scrape, served_model
 from everystep.config import Settings
 from everystep.settings_sources import flag_name, variable_name
@@ -59,6 +59,12 @@ class Roster:
     started: list[dict[str, object]] = field(default_factory=list)  # for the report
     notes: list[str] = field(default_factory=list)
     token_ids: range = FALLBACK_TOKEN_IDS
+    pids: list[int] = field(default_factory=list)  # of what was started here
+    num_restless_turns: int = 0
+
+    async def rest(self) -> None:
+        """Until nobody computes any more, or a deadline; how often that passed is for the report."""
+        self.num_restless_turns += not await rest(self.pids)
 
 
 @asynccontextmanager
@@ -196,6 +202,7 @@ class _Start:
         for contender in contenders:
             await contender.measure([[low, low + 1]], 2)
         idle_cores = None if pid is None else await settle(pid)
+        self._roster.pids += [] if pid is None else [pid]
         if idle_cores is not None and idle_cores >= NOTED_CORES:
             self._roster.notes.append(f"{engine} takes {idle_cores:.0%} of a core while idle, which slows the others")
         facts = {"start_s": start_s and round(start_s, 2), "idle_cores": idle_cores, "versions": found.versions}

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,9 @@ QUIET_CORES = 0.05
 SAMPLE_S = 0.5
 QUIET_SAMPLES = 2
 QUIET_DEADLINE_S = 60.0
+REST_CORES = 0.1  # above what any known engine takes while idle
+REST_SAMPLE_S = 0.3
+REST_DEADLINE_S = 15.0
 
 
 def descendants(pid: int) -> list[int]:
@@ -81,6 +84,17 @@ async def settle(pid: int) -> float | None:
         if num_quiet == QUIET_SAMPLES:
             break
     return cores
+
+
+async def rest(pids: Sequence[int]) -> bool:
+    """Wait until none of the trees computes or spins; whether that came before the deadline."""
+    for _ in range(int(REST_DEADLINE_S / REST_SAMPLE_S)):
+        before_s = [cpu_s(pid) for pid in pids]
+        await asyncio.sleep(REST_SAMPLE_S)
+        cores = [(cpu_s(pid) - was_s) / REST_SAMPLE_S for pid, was_s in zip(pids, before_s, strict=True)]
+        if max(cores, default=0.0) < REST_CORES:
+            return True
+    return False
 
 
 async def end(process: asyncio.subprocess.Process) -> None:

@@ -142,6 +142,7 @@ def _supervisor(settings: Settings, spawn: Spawn, lanes: tuple[str, ...], hooks:
         on_message=hooks.on_message,
         on_death=functools.partial(hooks.on_death, lanes),
         on_restart=hooks.on_restart,
+        is_first=True,
     )
 
 
@@ -161,6 +162,7 @@ def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: flo
         on_restart=hooks.on_restart,
         who="vLLM",
         explain=_explain,
+        is_first=settings.runner == "vllm",
     )
 
 

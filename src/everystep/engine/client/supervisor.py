@@ -53,8 +53,12 @@ class Supervisor:
         on_restart: Callable[[], None],
         who: str = "the worker",
         explain: Callable[[WorkerHandle, str], str] = lambda handle, words: words,
+        is_first: bool = False,
     ) -> None:
-        """``who`` is its name for people; ``explain`` may know better than its last words why one ended."""
+        """``who`` is its name for people; ``explain`` may know better than its last words why one ended.
+
+        Where the first engine can't start, the server ends and says so itself: nothing is logged of it.
+        """
         self.phase = Phase.STOPPED
         self.info: EngineInfo | None = None
         self.last_words = ""
@@ -67,6 +71,7 @@ class Supervisor:
         self._on_restart = on_restart
         self._who = who
         self._explain = explain
+        self._is_first = is_first
         self._started_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
         self._handle: WorkerHandle | None = None
@@ -165,7 +170,8 @@ class Supervisor:
         """A worker that never got ready won't get ready by trying again: its settings or its model are wrong."""
         self.last_words = words
         self.phase = Phase.FAILED if give_up else Phase.RESTARTING
-        logger.error("%s ended: %s; %s", self._who, words, "giving up" if give_up else "starting another")
+        level = logging.DEBUG if self._is_first and self.info is None else logging.ERROR
+        logger.log(level, "%s ended: %s; %s", self._who, words, "giving up" if give_up else "starting another")
         self._on_death(words)
         if give_up:
             self.settled.set()

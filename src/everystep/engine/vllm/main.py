@@ -20,7 +20,7 @@ import msgspec
 
 from everystep.engine.codec import encode
 from everystep.engine.vllm import group
-from everystep.engine.vllm.build import VllmEngine
+from everystep.engine.vllm.build import BadArgument, VllmEngine
 from everystep.engine.vllm.group import end_group
 from everystep.engine.vllm.host import Host
 from everystep.engine.vllm.host_args import HostArgs
@@ -100,6 +100,7 @@ def _leave_if_told(sock: socket.socket, is_built: threading.Event) -> None:
 def _say_last_word(sock: socket.socket, error: BaseException) -> None:
     try:
         sock.setblocking(True)
-        sock.sendall(encode(WorkerFailed(f"{type(error).__name__}: {error}")))
+        words = str(error) if isinstance(error, BadArgument) else f"{type(error).__name__}: {error}"
+        sock.sendall(encode(WorkerFailed(words)))
     except OSError as unsaid:
         print(f"nobody is left to hear: {unsaid}", file=sys.stderr)
