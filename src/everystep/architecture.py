@@ -107,6 +107,7 @@ class Checkpoint:
     read_architecture: Callable[[], Architecture]
     read_weights: Callable[[], Weights]
     read_tokenizer: Callable[[], TokenizerData]  # on demand: only the process that handles text pays for it
+    check_tokenizer: Callable[[], None] = lambda: None  # cheap: raises ModelError where there is none to be read
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)  # shown, never silently applied
 
     @property

@@ -257,12 +257,6 @@ def test_a_folder_that_isn_t_whole_is_refused_in_one_line(what: str, folder: Pat
     assert "\n" not in caught.value.message
 
 
-def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_built_from_it(folder: Path, tmp_path: Path) -> None:
-    remove("tokenizer.json")(folder)
-    with pytest.raises(ModelError, match=r"has no tokenizer.json"):
-        open_checkpoint(str(folder), tmp_path)
-
-
 def test_weights_of_a_type_that_we_don_t_read_are_another_runner_s(folder: Path, tmp_path: Path) -> None:
     store_as_float8(folder)
     checkpoint = open_checkpoint(str(folder), tmp_path)

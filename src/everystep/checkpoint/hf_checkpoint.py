@@ -41,7 +41,6 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
     config = read_fields(folder / "config.json")
     outline = read_outline(config)
     files = open_weight_files(folder)
-    check_tokenizer(folder)  # before anything is built for a model that nobody could talk to
 
     @functools.cache
     def architecture() -> Architecture:
@@ -61,6 +60,7 @@ def open_hf_folder(folder: Path, name: str, cache_dir: Path) -> Checkpoint:
         read_architecture=architecture,
         read_weights=weights,
         read_tokenizer=lambda: read_tokenizer(folder, config),
+        check_tokenizer=lambda: check_tokenizer(folder),
         generation_defaults=read_fields_if_there(folder / "generation_config.json").as_dict(),
     )
 

@@ -132,5 +132,6 @@ def resolve_max_model_len(settings: Settings, checkpoint: Checkpoint, runner: Ru
 
 def check_model(settings: Settings, checkpoint: Checkpoint) -> None:
     """What a server should know before it starts a worker: :class:`ModelError` or :class:`UnsupportedOption`."""
+    checkpoint.check_tokenizer()  # before anything is built for a model that nobody could talk to
     choose_runner(settings, checkpoint)
     resolve_max_model_len(settings, checkpoint)
