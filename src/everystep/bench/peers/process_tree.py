@@ -77,9 +77,7 @@ async def settle(pid: int) -> float | None:
         return None
     cores, num_quiet = 0.0, 0
     for _ in range(int(QUIET_DEADLINE_S / SAMPLE_S)):
-        before_s = cpu_s(pid)
-        await asyncio.sleep(SAMPLE_S)
-        cores = max(cpu_s(pid) - before_s, 0.0) / SAMPLE_S
+        cores = await _busiest_cores([pid], SAMPLE_S)
         num_quiet = num_quiet + 1 if cores < QUIET_CORES else 0
         if num_quiet == QUIET_SAMPLES:
             break
@@ -89,12 +87,16 @@ async def settle(pid: int) -> float | None:
 async def rest(pids: Sequence[int]) -> bool:
     """Wait until none of the trees computes or spins; whether that came before the deadline."""
     for _ in range(int(REST_DEADLINE_S / REST_SAMPLE_S)):
-        before_s = [cpu_s(pid) for pid in pids]
-        await asyncio.sleep(REST_SAMPLE_S)
-        cores = [(cpu_s(pid) - was_s) / REST_SAMPLE_S for pid, was_s in zip(pids, before_s, strict=True)]
-        if max(cores, default=0.0) < REST_CORES:
+        if await _busiest_cores(pids, REST_SAMPLE_S) < REST_CORES:
             return True
     return False
+
+
+async def _busiest_cores(pids: Sequence[int], sample_s: float) -> float:
+    """Cores that the busiest of the trees takes for the next ``sample_s`` seconds."""
+    before_s = [cpu_s(pid) for pid in pids]
+    await asyncio.sleep(sample_s)
+    return max([0.0, *((cpu_s(pid) - was_s) / sample_s for pid, was_s in zip(pids, before_s, strict=True))])
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
