@@ -19,6 +19,7 @@ from everystep.types import Runner
 TORCH_RUNNERS = ("torch", "hf-generate")
 OWN_LANES = {"hf-generate": ("static",), "vllm": ("vllm",)}  # of runners that can't serve all three
 TORCH_PRECISIONS = ("auto", "f32", "bf16")
+INSTALL = "pip install 'everystep[torch]'"
 GPU_MARK = Path("/proc/driver/nvidia/version")
 # Options of some runners only: refused where somebody gave one to another.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -74,12 +75,12 @@ def choose_runner(settings: Settings, checkpoint: Checkpoint) -> str:
         _require_torch("torch")
         return "torch"
     try:
-        assert checkpoint.weights is not None  # reading them checks every shape
+        checkpoint.read_weights()  # which checks every shape
     except UnsupportedModel as error:
         if settings.runner == "openvino" or settings.deterministic:
             raise UnsupportedModel(f"{error.message} (--runner torch may compute it)") from error
         if not has_torch():
-            words = f"{error.message}; --runner torch may compute it: {install_line()}"
+            words = f"{error.message}; --runner torch may compute it: {INSTALL}"
             raise UnsupportedModel(words) from error
         return "torch"
     return "openvino"
@@ -149,11 +150,6 @@ def has_torch() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
 
 
-def install_line() -> str:
-    """The one command that brings torch; on a machine without a GPU a build for CPUs spares gigabytes."""
-    return "pip install 'everystep[torch]'"
-
-
 def _prefers_torch(settings: Settings) -> bool:
     """Asked for a GPU, or has one that torch may use and nothing that speaks against it."""
     if settings.device == "cuda":
@@ -167,5 +163,5 @@ def _prefers_torch(settings: Settings) -> bool:
 def _require_torch(runner: str) -> None:
     if not has_torch():
         raise EngineUnavailable(
-            f"runner={runner!r} needs torch and transformers, which aren't installed here: {install_line()}"
+            f"runner={runner!r} needs torch and transformers, which aren't installed here: {INSTALL}"
         )
