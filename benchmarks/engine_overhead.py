@@ -13,11 +13,11 @@ import time
 from everystep.config import Settings
 from everystep.engine.codec import FrameReader, encode
 from everystep.engine.core import EngineCore
-from everystep.engine.lanes import build_lanes
 from everystep.messages import Submit
 from everystep.runner.step_inputs import pack
 from everystep.sampling_params import SamplingParams
 from everystep.sched import BlockPool
+from everystep.sched.from_settings import build_lanes
 from everystep.types import SampledToken, StepPlan, StepResult
 
 PROMPT_TOKENS, NUM_STEPS, NUM_WARM = 32, 1000, 50

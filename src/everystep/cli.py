@@ -18,6 +18,9 @@ import click
 
 from everystep.cli_bench import bench
 from everystep.cli_models import convert, models, pull
+from everystep.cli_plan import plan
+from everystep.cli_replay import replay
+from everystep.cli_simulate import simulate
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
@@ -32,7 +35,7 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 SERVER_ONLY = {
     "served_model_name", "default_policy", "max_queue", "max_queue_tokens", "queue_timeout", "request_timeout",
     "drain_timeout", "stall_timeout", "host", "port", "api_key", "max_body_mib", "step_log_size", "vllm_python",
-    "vllm_url", "vllm_arg", "vllm_api_key",
+    "vllm_url", "vllm_arg", "vllm_api_key", "record",
 }  # fmt: skip
 GENERATE_FIELDS = [field for field in Settings.model_fields if field not in SERVER_ONLY]
 SAMPLING_FLAGS = (
@@ -100,7 +103,7 @@ def _trace_if_debugging(context: click.Context | None) -> None:
 
 
 @click.group(
-    commands=[bench, pull, models, convert],
+    commands=[bench, simulate, plan, replay, pull, models, convert],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="everystep %(version)s")

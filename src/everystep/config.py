@@ -70,6 +70,7 @@ class Settings(BaseModel):
     api_key: tuple[str, ...] = Field((), description="accepted API keys; may be given more than once")
     max_body_mib: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(8.0, description="largest request body")
     step_log_size: Annotated[int, Field(ge=10_000)] = Field(10_000, description="steps that /steps remembers")
+    record: Path | None = Field(None, description="write the schedule, prompts included, to this file for replay")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     log_json: bool = Field(False, description="log one JSON object a line")
 

@@ -8,11 +8,11 @@ import pytest
 from everystep.checkpoint import default_cache_dir
 from everystep.config import Settings
 from everystep.engine.core import EngineCore
-from everystep.engine.lanes import build_lanes
 from everystep.messages import GenerationRequest, StepRecord, Submit, WaitingRow
 from everystep.runner.fake import FakeRunner
 from everystep.sampling_params import SamplingParams
 from everystep.sched import BlockPool
+from everystep.sched.from_settings import build_lanes
 
 TINY_MODEL = Path(__file__).parent.parent / "golden" / "tiny" / "llama"
 

@@ -21,7 +21,8 @@ FLOORS = {
     "sched": 1, "runner": 1, "text": 1, "observe": 1, "checkpoint": 1,
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
-    "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "flags": 4, "progress": 4, "serve": 4, "llm": 4,
+    "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
+    "flags": 4, "progress": 4, "serve": 4, "llm": 4,
     "deploy": 4,
 }  # fmt: skip
 FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
@@ -44,9 +45,11 @@ LIBRARIES = {
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
     "uvicorn": {"serve", "bench", "deploy"},
-    "click": {"cli", "cli_bench", "cli_models", "flags"},
+    "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
     "httpx": {"bench", "engine"},
     "rich": {"bench", "progress"},
+    "scipy": {"analysis"},
+    "matplotlib": {"bench"},
 }
 FOREIGN = {"everystep/bench/peers/genai_worker.py"}  # run by another Python, on that Python's libraries
 CLOCK_ROOMS = {"engine", "bench"}  # and floor 4

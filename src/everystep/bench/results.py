@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from everystep.analysis.percentiles import PERCENTILES, paired_ratio, summary
 from everystep.bench.closed import Measured
 from everystep.bench.passes import SEAT_STATES, e2e_s, itl_s, tpot_s, ttft_s
-from everystep.bench.percentiles import PERCENTILES, paired_ratio, summary
 
 SCHEMA = 1
 BASELINE = ("hf-generate", "static")  # (engine, policy): written by hand, before anybody schedules anything

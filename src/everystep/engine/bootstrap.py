@@ -17,12 +17,12 @@ from everystep.architecture import Checkpoint
 from everystep.checkpoint import open_checkpoint
 from everystep.config import Settings
 from everystep.engine.core import EngineCore
-from everystep.engine.lanes import POLICIES, build_lanes, num_seats
 from everystep.engine.memory import host_cache_bytes, num_kv_blocks
 from everystep.engine.runners import build_runner, cache_dir, check_settings, choose_runner
 from everystep.errors import UnsupportedOption
 from everystep.messages import EngineInfo
 from everystep.sched import BlockPool
+from everystep.sched.from_settings import POLICIES, build_lanes, num_seats
 from everystep.types import Runner
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The core loop: whose turn it is, one forward pass, what clients may now see.
 
-Owns the lanes' turns and the order plan → run → drain → apply.  Ignorant of processes, sockets, text and HTTP: the
+Owns the order plan → run → drain → apply.  Ignorant of processes, sockets, text and HTTP: the
 worker, the offline :class:`everystep.LLM` and the tests drive the same object.
 """
 
@@ -13,6 +13,7 @@ from everystep.errors import EverystepError
 from everystep.messages import Abort, StepOutput, Submit
 from everystep.observe.record import RecordBuilder
 from everystep.sched import BlockPool
+from everystep.sched.turns import Turns
 from everystep.types import (
     FinishReason,
     Policy,
@@ -43,12 +44,12 @@ class EngineCore:
         """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile."""
         self.runner = runner
         self.lanes = dict(lanes)
+        self._turns = Turns(self.lanes)
         self.pool = pool
         self._now_s = now_s
         self._drain = drain
         self._records = RecordBuilder()
         self._step = first_step
-        self._turn = list(self.lanes)
         self._arrivals = 0
         self._events: list[TokenEvent] = []  # produced by no step: refusals, aborts
         self._check_when_idle = check_when_idle
@@ -82,7 +83,7 @@ class EngineCore:
 
     # --- what goes on ----------------------------------------------------------------------------
     def has_work(self) -> bool:
-        return any(lane.has_work() for lane in self.lanes.values())
+        return self._turns.has_work()
 
     def take_events(self) -> tuple[TokenEvent, ...]:
         """Events that no step produced, once."""
@@ -92,7 +93,7 @@ class EngineCore:
     def step(self) -> StepOutput | None:
         """One forward pass for the lane whose turn it is; ``None`` if no lane can run now."""
         start_s = self._now_s()
-        lane, plan = self._next_plan(start_s)
+        lane, plan = self._turns.next_plan(start_s, self._records.carry_over)
         if lane is None:
             return None
         waiting, blocks_used = lane.why_waiting(), self.pool.num_used_blocks
@@ -118,22 +119,7 @@ class EngineCore:
 
     def next_ready_s(self) -> float | None:
         """When a lane that waits for company will start by itself; ``None`` if only a message can change things."""
-        times = [lane.ready_at_s() for lane in self.lanes.values()]
-        return min((time for time in times if time is not None), default=None)
-
-    def _next_plan(self, now_s: float) -> tuple[Policy | None, StepPlan]:
-        """The first lane in turn that can run, and its plan; that lane goes to the end of the turn."""
-        for name in list(self._turn):
-            lane = self.lanes[name]
-            if not lane.has_work():
-                continue
-            plan = lane.plan(now_s)
-            if plan.rows:
-                self._turn.remove(name)
-                self._turn.append(name)
-                return lane, plan
-            self._records.carry_over(lane)
-        return None, StepPlan(policy="")
+        return self._turns.next_ready_s()
 
     def _run(self, plan: StepPlan) -> StepResult:
         """A pass that raises fails its rows; the engine goes on with the next."""

@@ -17,12 +17,12 @@ from everystep.engine.client.supervisor import Supervisor
 from everystep.engine.codec import FromWorker, ToWorker
 from everystep.engine.door import check_lane
 from everystep.engine.handle import Spawn, WorkerHandle
-from everystep.engine.lanes import POLICIES
 from everystep.engine.runners import OWN_LANES
 from everystep.engine.vllm.host_args import LANE as VLLM
 from everystep.engine.vllm.launch import is_vllm_on, spawn_vllm
 from everystep.engine.vllm.process import VllmProcess
 from everystep.messages import EngineInfo, EngineStatus
+from everystep.sched.from_settings import POLICIES
 from everystep.text import Tokenizer
 
 

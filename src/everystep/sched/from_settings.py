@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everystep.config import Settings
-from everystep.sched import BlockPool, ContinuousPolicy, PerTokenPolicy, StaticPolicy
+from everystep.sched.blocks import BlockPool
+from everystep.sched.continuous import ContinuousPolicy
+from everystep.sched.per_token import PerTokenPolicy
+from everystep.sched.static import StaticPolicy
 from everystep.types import Policy
 
 POLICIES = ("static", "per_token", "continuous")

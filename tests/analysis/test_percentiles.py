@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everystep.bench.percentiles import paired_ratio, percentile, summary
+from everystep.analysis.percentiles import paired_ratio, percentile, summary
 
 
 @pytest.mark.parametrize(

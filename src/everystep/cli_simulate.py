@@ -1,0 +1,16 @@
+"""``everystep simulate``: its flags.
+
+Owns what may be asked for.  Ignorant of how it is done.
+"""
+
+from __future__ import annotations
+
+import click
+
+from everystep.errors import UnsupportedOption
+
+
+@click.command()
+def simulate() -> None:
+    """Under construction."""
+    raise UnsupportedOption("simulate: under construction")
