@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from everystep.api import (
+    engine_facts,
     error_replies,
     native,
     observability,
@@ -83,7 +84,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
 
 
 def _routers(engine: EngineClient) -> list[APIRouter]:
-    rooms: list[Any] = [native, openai_completions, openai_chat, openai_models, tokens, observability]
+    rooms: list[Any] = [native, openai_completions, openai_chat, openai_models, tokens, observability, engine_facts]
     return [room.router(engine) for room in rooms]
 
 

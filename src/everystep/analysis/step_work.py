@@ -1,0 +1,63 @@
+"""What one step computes, in the numbers that its time depends on.
+
+Owns the counts: of a plan (the simulator's, the engine's) and of a step as ``/steps`` shows it.  Ignorant of seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everystep.types import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """Held seats aren't computed and don't count."""
+
+    num_rows: int
+    num_new_tokens: int
+    num_sampled: int  # rows that draw a token: the model's head is computed for these alone
+    context_tokens: int  # keys and values that are read, each row's once
+    attention_products: int  # pairs of a new token and a token that it looks at
+
+
+def work_of(plan: StepPlan) -> StepWork:
+    """Of a plan that hasn't been applied yet."""
+    new_tokens = num_sampled = context = products = 0
+    for row in plan.rows:
+        new, end = row.num_new_tokens, row.start + row.num_new_tokens
+        new_tokens += new
+        context += end
+        products += _products(new, end)
+        num_sampled += end == len(row.sequence.token_ids)
+    return StepWork(len(plan.rows), new_tokens, num_sampled, context, products)
+
+
+def works_of(steps: Sequence[Mapping[str, Any]]) -> list[StepWork]:
+    """Of steps as ``/steps`` gives them, oldest first.
+
+    A record doesn't say whether a row drew a token.  One that reads a prompt did unless it goes on reading in a later
+    step, so the log must reach to the end of every prompt that it begins.
+    """
+    last_read = {
+        row["sequence_id"]: step["step"] for step in steps for row in step["rows"] if row["phase"] == "prefill"
+    }
+    return [_work_of_record(step, last_read) for step in steps]
+
+
+def _work_of_record(step: Mapping[str, Any], last_read: Mapping[str, int]) -> StepWork:
+    rows = [row for row in step["rows"] if row["phase"] != "held"]
+    return StepWork(
+        num_rows=len(rows),
+        num_new_tokens=sum(row["new_tokens"] for row in rows),
+        num_sampled=sum(row["phase"] == "decode" or last_read[row["sequence_id"]] == step["step"] for row in rows),
+        context_tokens=sum(row["context_tokens"] for row in rows),
+        attention_products=sum(_products(row["new_tokens"], row["context_tokens"]) for row in rows),
+    )
+
+
+def _products(new: int, end: int) -> int:
+    """Token ``i`` of a row looks at itself and everything before: the sum of end − new + 1 … end."""
+    return new * (2 * end - new + 1) // 2
