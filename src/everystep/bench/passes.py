@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from everystep.analysis.load import Load
 from everystep.errors import EverystepError
+
+if TYPE_CHECKING:
+    from everystep.bench.served import Served
 
 SEAT_STATES = ("working", "held", "empty")
 
@@ -28,6 +32,7 @@ class Pass:
     arrivals_s: tuple[tuple[float, ...], ...]  # per prompt: when a piece of its answer came
     client_cpu_s: float  # of this process meanwhile
     seat_steps: dict[str, int] | None = None  # by state; None where the engine has no such seats
+    steps: tuple[dict[str, Any], ...] | None = None  # the server's step log meanwhile, where it was asked for
 
 
 class Contender(Protocol):
@@ -38,7 +43,11 @@ class Contender(Protocol):
     label: str  # for tables
     about: str  # what computes, in which precision
 
-    async def measure(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Pass: ...
+    async def measure(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Pass:
+        """A closed load: all prompts at once, as one request where the server takes that."""
+
+    async def serve(self, load: Load, prompts: Sequence[Sequence[int]]) -> Served:
+        """An open load, each prompt when its arrival is due.  Returns once everything sent has ended."""
 
 
 def check(contender: Contender, measured: Pass, num_prompts: int, max_tokens: int) -> None:

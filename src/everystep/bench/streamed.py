@@ -14,6 +14,11 @@ from typing import Any
 from everystep.bench.passes import BenchFailed
 
 EVENT_END = b"\n\n"
+MAX_WORDS = 200
+
+
+class ServerFailed(BenchFailed):
+    """The server said within its stream that it can't go on."""
 
 
 @dataclass
@@ -26,10 +31,10 @@ class Stream:
         self.blocks.append((arrival_s, block))
 
     def events(self) -> list[tuple[float, bytes]]:
-        """Whole events; one has arrived when the block that completes it has."""
+        """Whole events; one has arrived when the block that completes it has.  Lines may end as in HTTP or in Unix."""
         found, rest = [], b""
         for arrival_s, block in self.blocks:
-            *whole, rest = (rest + block).split(EVENT_END)
+            *whole, rest = (rest + block).replace(b"\r\n", b"\n").split(EVENT_END)
             found += [(arrival_s, event) for event in whole]
         if rest.strip():
             raise BenchFailed(f"the stream broke off within an event: {rest[:80]!r}")
@@ -40,33 +45,48 @@ class Stream:
 class StreamedAnswers:
     arrivals_s: tuple[tuple[float, ...], ...]
     num_tokens: int
+    num_prompt_tokens: int = 0
 
 
 def read_answers(events: Sequence[tuple[float, bytes]], num_prompts: int) -> StreamedAnswers:
-    """Arrivals by prompt, and the server's own count of tokens.  Raises :class:`BenchFailed` if it wasn't served."""
+    """Arrivals by prompt, and the server's own count of tokens.  Raises :class:`BenchFailed` if it wasn't served.
+
+    A chunk without text is an arrival only where it ends an answer: a last token may show none.
+    """
     arrivals: list[list[float]] = [[] for _ in range(num_prompts)]
     finished: set[int] = set()
-    num_tokens = None
+    usage: dict[str, Any] | None = None
     for arrival_s, event in events:
         chunk = _chunk(event)
         if chunk is None:
             continue
-        for choice in chunk["choices"]:
-            arrivals[choice["index"]].append(arrival_s)
-            if choice["finish_reason"]:
-                finished.add(choice["index"])
-        if chunk.get("usage"):
-            num_tokens = int(chunk["usage"]["completion_tokens"])
-    if num_tokens is None or len(finished) != num_prompts:
+        for choice in chunk.get("choices") or ():
+            index = choice.get("index", 0)
+            if choice.get("finish_reason"):
+                finished.add(index)
+            if choice.get("text") or choice.get("finish_reason"):
+                arrivals[index].append(arrival_s)
+        usage = chunk.get("usage") or usage
+    if usage is None or len(finished) != num_prompts:
         raise BenchFailed(f"the stream ended with {len(finished)} of {num_prompts} answers whole")
-    return StreamedAnswers(tuple(map(tuple, arrivals)), num_tokens)
+    num_prompt_tokens = int(usage.get("prompt_tokens") or 0)
+    return StreamedAnswers(tuple(map(tuple, arrivals)), int(usage["completion_tokens"]), num_prompt_tokens)
 
 
 def _chunk(event: bytes) -> dict[str, Any] | None:
     """The event's JSON; ``None`` for pings and the end mark."""
     lines = [line for line in event.splitlines() if line.startswith(b"data:")]
     if b"event: error" in event:
-        raise BenchFailed(f"the server failed: {b' '.join(lines)[5:].decode(errors='replace').strip()}")
+        raise ServerFailed(f"the server failed: {b' '.join(lines)[5:].decode(errors='replace').strip()}")
     if not lines or lines[0] == b"data: [DONE]":
         return None
-    return dict(json.loads(lines[0][len(b"data:") :]))
+    chunk: dict[str, Any] = json.loads(lines[0][len(b"data:") :])
+    if "error" in chunk:  # as vLLM and SGLang say it
+        raise ServerFailed(f"the server failed: {json.dumps(chunk['error'])[:MAX_WORDS]}")
+    return chunk
+
+
+def read_tokens(events: Sequence[tuple[float, bytes]]) -> tuple[float, ...]:
+    """Arrivals of a native stream, whose every event is a piece of text."""
+    chunks = [(arrival_s, _chunk(event)) for arrival_s, event in events]
+    return tuple(arrival_s for arrival_s, chunk in chunks if chunk is not None)

@@ -14,9 +14,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from everystep.analysis.load import Load, closed
+from everystep.analysis.outcome import Answer, Outcome
+from everystep.bench.open_http import pass_of
 from everystep.bench.passes import BenchFailed, Pass
 from everystep.bench.peers.everystep_server import last_line
 from everystep.bench.peers.process_tree import end
+from everystep.bench.served import Client, Served, check_answers
 
 WORKER = Path(__file__).with_name("genai_worker.py")
 MAX_LINE_BYTES = 2**26  # arrivals of a thousand prompts with a thousand tokens each
@@ -44,13 +48,25 @@ class GenaiContender:
         return float(words["start_s"])
 
     async def measure(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Pass:
+        return pass_of(await self.serve(closed(len(prompts), len(prompts[0]), max_tokens), prompts), self.label)
+
+    async def serve(self, load: Load, prompts: Sequence[Sequence[int]]) -> Served:
+        """Nothing is sent while the load runs, so there is no lag: requests are added when due, between two steps."""
         cpu_start_s = time.process_time()
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}).encode() + b"\n")
+        order = {
+            "prompts": prompts,
+            "max_tokens": [arrival.output_tokens for arrival in load],
+            "at_s": [arrival.at_s for arrival in load],
+        }
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
         await self._process.stdin.drain()
         reply = await self._read()
-        arrivals_s = tuple(map(tuple, reply["arrivals_s"]))
-        return Pass(reply["wall_s"], reply["num_tokens"], arrivals_s, time.process_time() - cpu_start_s)
+        answers = tuple(map(Answer, load, map(tuple, reply["arrivals_s"]), reply["num_tokens"]))
+        check_answers(self.label, answers)
+        num_prompt_tokens = sum(len(prompt) for prompt in prompts)
+        client = Client(time.process_time() - cpu_start_s)
+        return Served(Outcome(answers, reply["wall_s"]), client, num_prompt_tokens)
 
     async def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
