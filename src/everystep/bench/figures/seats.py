@@ -1,0 +1,126 @@
+"""Who sat where: seats over time, lane above lane, over the same seconds, and the waiting line below.
+
+Owns colours of requests and shades of phases.  Ignorant of where the step logs come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from everystep.bench.figures.loads import small_print
+from everystep.bench.figures.look import FAINT, INK, STROKES, End, Result, framed, label_ends
+from everystep.bench.figures.seat_map import LaneMap, Step, Stretch, colour_keys, lane_map, origins_s
+from everystep.bench.tables import figure as digits
+
+# Okabe and Ito's without yellow and black: each dark enough to be lightened, and told apart by colour-blind readers.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#888888")
+SEAT_IN, LEAST_IN, MOST_IN, WAITING_IN = 0.17, 0.75, 2.9, 0.8
+HATCH = "//////"
+MOST_BORDERS = 400  # steps: above it the lines between them would hide what they part
+NUMBER_PT = 7.5
+
+
+def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure | None:
+    """A panel per lane in the order of ``steps``.  ``None`` where no lane has a step."""
+    logs = {lane: log for lane, log in steps.items() if log}
+    if not logs:
+        return None
+    origins = origins_s(logs)
+    maps = {lane: lane_map(log, origins[lane]) for lane, log in logs.items()}
+    has_line = any(any(each.waiting) for each in maps.values())
+    heights = [min(max(SEAT_IN * each.num_seats, LEAST_IN), MOST_IN) for each in maps.values()]
+    heights += [WAITING_IN] if has_line else []
+    notes = small_print(result, "numbers: prompts in the order in which they got a seat")
+    figure = framed(1.75 + sum(heights) + 0.42 * len(heights), _title(maps), notes, right_in=1.35)
+    _key(figure)
+    grid = {"height_ratios": heights, "hspace": 0.42 * len(heights) / sum(heights)}
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw=grid)[:, 0]
+    colours = request_colours(list(maps.values()))
+    for axes, (lane, each) in zip(panels, maps.items(), strict=False):
+        draw_lane(axes, lane, each, colours)
+    panels[0].set_xlim(0, max(each.end_s for each in maps.values()))
+    if has_line:
+        _waiting(panels[-1], maps)
+    panels[-1].set_xlabel("seconds" if len(set(origins.values())) == 1 else "seconds since the lane's first step")
+    return figure
+
+
+def request_colours(maps: Sequence[LaneMap]) -> dict[str, str]:
+    """By sequence.  Requests take colours in the order in which they came to a seat, in every lane alike."""
+    keys = colour_keys(maps)
+    colours: dict[str, str] = {}
+    for lane in maps:
+        seen = dict.fromkeys(keys[one.sequence_id] for one in lane.stretches)
+        colours |= {key: COLOURS[place % len(COLOURS)] for place, key in enumerate(seen)}
+    return {sequence_id: colours[key] for sequence_id, key in keys.items()}
+
+
+def draw_lane(axes: Axes, lane: str, each: LaneMap, colours: Mapping[str, str]) -> None:
+    """Seat 0 on top.  A rectangle per stretch, a white line per step."""
+    axes.grid(visible=False)
+    numbers = {one: place for place, one in enumerate(dict.fromkeys(s.sequence_id for s in each.stretches), 1)}
+    named: set[str] = set()
+    for one in each.stretches:
+        axes.add_patch(_rectangle(one, colours[one.sequence_id]))
+        if one.sequence_id not in named:
+            named.add(one.sequence_id)
+            axes.text(one.start_s, one.seat + 0.52, f" {numbers[one.sequence_id]}", size=NUMBER_PT, va="center",
+                      color="white", weight="bold", clip_on=True)  # fmt: skip
+    if len(each.starts_s) <= MOST_BORDERS:
+        axes.vlines(each.starts_s, 0, each.num_seats, color="white", lw=0.4)
+    axes.hlines(range(1, each.num_seats), 0, each.end_s, color="white", lw=0.8)
+    axes.set_ylim(each.num_seats, 0)
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_ylabel("seat")
+    words = f"{lane}: {digits(each.end_s)} s, {len(each.starts_s)} steps"
+    held = each.held_share
+    axes.set_title(words + (f", {held:.0%} of taken seats held" if held else ""), loc="left", size=10)
+
+
+def _rectangle(one: Stretch, colour: str) -> Rectangle:
+    place = ((one.start_s, one.seat), one.end_s - one.start_s, 1.0)
+    if one.phase == "held":
+        return Rectangle(*place, facecolor="white", edgecolor=colour, hatch=HATCH, lw=0.0)
+    return Rectangle(*place, facecolor=colour if one.phase == "prefill" else _light(colour), lw=0.0)
+
+
+def _light(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (0.5 + 0.5 * part for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _key(figure: Figure) -> None:
+    handles = [
+        Patch(facecolor=FAINT, label="prefill"),
+        Patch(facecolor=_light(FAINT), label="decode"),
+        Patch(facecolor="white", edgecolor=FAINT, hatch=HATCH, label="held: ended, nothing computed"),
+        Patch(facecolor="white", edgecolor="#CCCCCC", label="empty"),
+    ]
+    top = figure.subplotpars.top
+    figure.legend(handles=handles, ncols=4, loc="lower left", bbox_to_anchor=(0.005, top - 0.02), frameon=False)
+    figure.subplots_adjust(top=top - 0.4 / figure.get_figheight())
+
+
+def _waiting(axes: Axes, maps: Mapping[str, LaneMap]) -> None:
+    ends = []
+    for lane, each in maps.items():
+        look = STROKES.get(("everystep", lane))
+        colour, dashes = (look.colour, look.dashes) if look else (INK, "-")
+        times, counts = [*each.starts_s, each.end_s], [*each.waiting, each.waiting[-1]]
+        axes.plot(times, counts, drawstyle="steps-post", color=colour, linestyle=dashes, lw=1.5)
+        ends.append(End(times[-1], counts[-1], lane, colour))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_ylabel("waiting")
+    label_ends(axes, ends)
+
+
+def _title(maps: Mapping[str, LaneMap]) -> str:
+    ends = ", ".join(f"{lane} {digits(each.end_s)} s" for lane, each in maps.items())
+    return f"Seats over time: {ends}" if len(maps) == 1 else f"The same prompts, seat by seat: {ends}"
