@@ -17,6 +17,7 @@ from everystep.checkpoint import open_checkpoint
 from everystep.engine.bootstrap import build_core
 from everystep.engine.choice import Choice, fan_out
 from everystep.engine.door import check_request
+from everystep.engine.recording import check_record
 from everystep.engine.runners import cache_dir
 from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest
 from everystep.messages import Abort, Delta, GenerationRequest
@@ -91,6 +92,7 @@ class LLM:
         if policy is not None:
             settings["default_policy"] = policy
         self.settings = load_settings({"model": model, **settings})
+        check_record(self.settings)
         self._is_closed = False
         self._epoch_s = time.monotonic()
         checkpoint = open_checkpoint(model, cache_dir(self.settings))
@@ -135,7 +137,7 @@ class LLM:
         """Free the model.  Afterwards ``generate`` raises :class:`EngineUnavailable`."""
         if not self._is_closed:
             self._is_closed = True
-            self.core.runner.close()
+            self.core.close()
 
     def __enter__(self) -> LLM:
         return self

@@ -139,12 +139,14 @@ class StepResult:
     """What a forward pass gave, by sequence id, never by order.
 
     ``tokens`` has one entry for each row with ``samples``, unless ``errors`` has the row's failure in words.
-    ``step_s`` is set by runners that play a scripted time, else ``None`` and the engine's clock rules.
+    ``step_s`` is set by runners that play a scripted time, else ``None`` and the engine's clock rules.  ``path`` names
+    the way through the pass where a runner has several that round differently, so that a replay can take the same.
     """
 
     tokens: Mapping[str, SampledToken]
     errors: Mapping[str, str] = field(default_factory=dict)
     step_s: float | None = None
+    path: str = ""
 
 
 class TokenEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -18,6 +18,7 @@ from everystep.checkpoint import open_checkpoint
 from everystep.config import Settings
 from everystep.engine.core import EngineCore
 from everystep.engine.memory import host_cache_bytes, num_kv_blocks
+from everystep.engine.recording import make_recorder
 from everystep.engine.runners import build_runner, cache_dir, check_settings, choose_runner
 from everystep.errors import UnsupportedOption
 from everystep.messages import EngineInfo
@@ -49,8 +50,9 @@ def build_core(
     first_step: int = 0,
     runner: Runner | None = None,
     start_up: StartUp | None = None,
+    num_blocks: int | None = None,
 ) -> tuple[EngineCore, EngineInfo]:
-    """A warm core and what it is.  ``runner`` replaces the one that the settings name (tests, own runners)."""
+    """A warm core and what it is.  ``runner`` and ``num_blocks`` replace what the settings and the memory would give."""
     start_up = start_up or StartUp()
     check_settings(settings)
     with start_up.part("open model"):
@@ -60,12 +62,13 @@ def build_core(
     max_model_len = resolve_max_model_len(settings, checkpoint, runner)
     lanes = getattr(runner, "lanes", POLICIES)
     seats = num_seats(settings, lanes)
-    num_blocks = _num_blocks(settings, runner, sum(seats.values()), max_model_len)
+    num_blocks = num_blocks or _num_blocks(settings, runner, sum(seats.values()), max_model_len)
     with start_up.part("make KV cache"):
         runner.allocate(num_blocks)
     with start_up.part("warm up"):
         runner.warm_up(max(seats.values()), settings.max_num_batched_tokens)
     pool = BlockPool(num_blocks, runner.block_size, prefix_cache=settings.prefix_cache)
+    info = _info(settings, runner, seats, num_blocks, max_model_len, start_up)
     core = EngineCore(
         runner=runner,
         lanes=build_lanes(settings, pool, max_model_len, lanes),
@@ -74,8 +77,9 @@ def build_core(
         drain=drain,
         first_step=first_step,
         check_when_idle=settings.log_level == "debug",
+        recorder=make_recorder(settings, info, checkpoint, runner.vocab_size, first_step),
     )
-    return core, _info(settings, runner, seats, num_blocks, max_model_len, start_up)
+    return core, info
 
 
 def _num_blocks(settings: Settings, runner: Runner, num_seats: int, max_model_len: int) -> int:

@@ -7,11 +7,13 @@ worker, the offline :class:`everystep.LLM` and the tests drive the same object.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from everystep.errors import EverystepError
 from everystep.messages import Abort, StepOutput, Submit
 from everystep.observe.record import RecordBuilder
+from everystep.observe.schedule import SILENT, Recorder
 from everystep.sched import BlockPool
 from everystep.sched.turns import Turns
 from everystep.types import (
@@ -40,8 +42,12 @@ class EngineCore:
         drain: Callable[[], None] = lambda: None,
         first_step: int = 0,
         check_when_idle: bool = False,
+        recorder: Recorder = SILENT,
     ) -> None:
-        """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile."""
+        """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile.
+
+        ``recorder`` is told of all that comes in and goes on, so that it can be replayed.
+        """
         self.runner = runner
         self.lanes = dict(lanes)
         self._turns = Turns(self.lanes)
@@ -49,6 +55,7 @@ class EngineCore:
         self._now_s = now_s
         self._drain = drain
         self._records = RecordBuilder()
+        self._recorder = recorder
         self._step = first_step
         self._arrivals = 0
         self._events: list[TokenEvent] = []  # produced by no step: refusals, aborts
@@ -71,14 +78,18 @@ class EngineCore:
             arrival_index=self._arrivals,
         )
         self._arrivals += 1
+        self._recorder.submitted(message, self._now_s())
         try:
             self.lanes[message.policy].add(sequence)
         except EverystepError as error:
+            self._recorder.refused(message, error.message)
             self._events.append(_end(message.sequence_id, FinishReason.FAILED, error.message))
 
     def abort(self, message: Abort) -> None:
         """End a sequence now.  Its seat and blocks are free at once; an id that isn't here (any more) is no error."""
-        if any(lane.abort(message.sequence_id, message.reason) for lane in self.lanes.values()):
+        was_there = any(lane.abort(message.sequence_id, message.reason) for lane in self.lanes.values())
+        self._recorder.aborted(message, self._now_s(), was_there)
+        if was_there:
             self._events.append(_end(message.sequence_id, message.reason, None))
 
     # --- what goes on ----------------------------------------------------------------------------
@@ -93,13 +104,18 @@ class EngineCore:
     def step(self) -> StepOutput | None:
         """One forward pass for the lane whose turn it is; ``None`` if no lane can run now."""
         start_s = self._now_s()
-        lane, plan = self._turns.next_plan(start_s, self._records.carry_over)
+        with self._bugs_recorded(start_s):
+            lane, plan = self._turns.next_plan(start_s, self._records.carry_over)
         if lane is None:
+            if self.has_work():
+                self._recorder.idled(start_s)
             return None
         waiting, blocks_used = lane.why_waiting(), self.pool.num_used_blocks
+        self._recorder.planned(self._step, start_s, plan, blocks_used)
         result = self._run(plan)
         self._drain()  # clients may have left during the pass
-        events = lane.apply(plan, result)
+        with self._bugs_recorded(start_s):
+            events = lane.apply(plan, result)
         end_s = start_s + result.step_s if result.step_s is not None else self._now_s()
         output = self._records.build(
             step=self._step,
@@ -112,14 +128,29 @@ class EngineCore:
             blocks_used=blocks_used,
             blocks_total=self.pool.num_blocks,
         )
+        self._recorder.stepped(output, result.path)
         self._step += 1
         if self._check_when_idle and not self.has_work():
             self.pool.check()
         return output
 
+    def close(self) -> None:
+        """Free what the runner holds and end the recording."""
+        self.runner.close()
+        self._recorder.close()
+
     def next_ready_s(self) -> float | None:
         """When a lane that waits for company will start by itself; ``None`` if only a message can change things."""
         return self._turns.next_ready_s()
+
+    @contextmanager
+    def _bugs_recorded(self, now_s: float) -> Iterator[None]:
+        """A policy's own failure ends whoever drives the core; the recording says where."""
+        try:
+            yield
+        except Exception as error:
+            self._recorder.broke(now_s, error)
+            raise
 
     def _run(self, plan: StepPlan) -> StepResult:
         """A pass that raises fails its rows; the engine goes on with the next."""

@@ -70,7 +70,7 @@ class WorkerLoop:
             while True:
                 self._turn(core)
         except (ShutdownRequested, EOFError, BrokenPipeError, ConnectionResetError):
-            core.runner.close()
+            core.close()
 
     def _turn(self, core: EngineCore) -> None:
         """One step, or a wait for something to do."""

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 WARM_ROWS = 4
 RUNS_BEFORE_STATIC = 8  # the first tokens of a server's life come before its static graph
 WARM_PREFILL_TOKENS = 16
+STATIC_PATH = "static"  # what a step's result calls the static graph
 
 
 class OpenVINORunner:
@@ -71,6 +72,7 @@ class OpenVINORunner:
         self._static: StaticDecode | None = None
         self._static_maker: threading.Thread | None = None
         self._num_runs = 0
+        self._forced_path: str | None = None
 
     def allocate(self, num_blocks: int) -> None:
         """Make the KV cache."""
@@ -82,24 +84,40 @@ class OpenVINORunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Compute the plan's rows: write their KV, draw a token for each row that samples."""
         sampling = [row for row in plan.rows if row.samples]
-        logits = self._logits(plan.rows)
+        static = self._static_for(plan.rows)
+        logits = self._logits(plan.rows, static)
+        path = "" if static is None else STATIC_PATH
         if not sampling:
-            return StepResult({})
+            return StepResult({}, path=path)
         sampled = self._sampler.sample(logits, sampling)
         self._num_runs += 1
         if self._num_runs == RUNS_BEFORE_STATIC:
             self._start_static()
-        return StepResult(sampled.tokens, sampled.errors)
+        return StepResult(sampled.tokens, sampled.errors, path=path)
+
+    def force_path(self, path: str) -> None:
+        """From now on take this way through every pass that has it, as a recorded step did.
+
+        When the static graph comes depends on the clock, and its sums round differently.
+        """
+        if path == STATIC_PATH:
+            self.wait_for_static_decode()
+        self._forced_path = path
 
     def logits(self, plan: StepPlan) -> npt.NDArray[np.float32]:
         """As :meth:`run`, without drawing: a copy of the logits ``[rows that sample, vocab]``.  For measurements."""
-        return self._logits(plan.rows).copy()
+        return self._logits(plan.rows, self._static_for(plan.rows)).copy()
 
-    def _logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+    def _static_for(self, rows: Sequence[Row]) -> StaticDecode | None:
+        """The static graph, if it is there and made for these rows."""
+        is_lone_token = len(rows) == 1 and rows[0].num_new_tokens == 1
+        return self._static if is_lone_token and self._forced_path in (None, STATIC_PATH) else None
+
+    def _logits(self, rows: Sequence[Row], static: StaticDecode | None) -> npt.NDArray[np.float32]:
         """Logits ``[rows that sample, vocab]``; no copy where one pass gives them, so they live until the next."""
-        invariance, static = self.plan_precision.invariance, self._static
-        if static is not None and len(rows) == 1 and rows[0].num_new_tokens == 1:
+        if static is not None:
             return static.run(rows[0])
+        invariance = self.plan_precision.invariance
         if invariance is None:
             return self._infer(pack(rows, self.block_size))
         groups = list(split(rows, invariance.max_tokens))

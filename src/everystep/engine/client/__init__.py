@@ -22,6 +22,7 @@ from everystep.engine.client.open_requests import OpenRequests
 from everystep.engine.codec import FromWorker
 from everystep.engine.door import check_lane, check_request
 from everystep.engine.handle import Spawn, WorkerProcess, WorkerThread
+from everystep.engine.recording import check_record
 from everystep.engine.runners import cache_dir, check_settings
 from everystep.engine.vllm.launch import check_vllm_python, check_vllm_settings
 from everystep.errors import EngineFailed, EngineUnavailable, EverystepError, QueueFull
@@ -47,6 +48,7 @@ class EngineClient:
     def __init__(self, settings: Settings, *, spawn: Spawn = WorkerProcess) -> None:
         check_settings(settings)
         check_vllm_settings(settings)
+        check_record(settings)
         self.settings = settings
         self.observer = Observer(policies=lanes_of(settings), step_log_size=settings.step_log_size)
         self._spawn = spawn
