@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError
-from everystep.flags import given_flags, setting_flags
+from everystep.flags import Command, given_flags, setting_flags
 from everystep.settings_sources import load_settings
 
 if TYPE_CHECKING:
-    from everystep.bench.peers.lineup import Lineup
+    from everystep.bench.peers.roster import Lineup
 
 DEFAULT_POLICIES = "static,per_token,continuous"
-ENGINES = ("hf-generate", "vllm", "openvino-genai")
+ENGINES = ("everystep", "hf-generate", "vllm", "openvino-genai")
 KV_CACHE_GIB = 2.0  # several servers share the machine's memory: none may take what it finds
 SHARED_SETTINGS = [
     "model", "runner", "precision", "deterministic", "device", "threads", "cache_dir", "max_model_len", "kv_cache_gib",
@@ -49,69 +52,110 @@ class NumberList(click.ParamType[tuple[int, ...]]):
         return numbers
 
 
+class Positive(click.FloatRange):
+    """A finite number above 0."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        number: float = super().convert(value, param, context)
+        if not math.isfinite(number):
+            self.fail(f"{value} isn't a finite number", param, context)
+        return number
+
+
+LOAD_FLAGS = (
+    click.option("-n", "sizes", type=NumberList(), default="1,4,16,64", show_default=True, help="prompts sent at once"),
+    click.option(
+        "--repeats", type=NumberList(), default="3", show_default=True, help="rounds counted, for all N or each"
+    ),
+    click.option("--rate", metavar="R,R,…", help="an open load: requests a second, or sweep: doubled until saturated"),
+    click.option(
+        "--dataset", default="fixed", show_default=True, metavar="fixed|lognormal|FILE", help="lengths, or a trace"
+    ),
+    click.option("--arrivals", default="poisson", show_default=True, metavar="poisson|constant|burst:SIZE"),
+    click.option("--requests", "num_requests", type=click.IntRange(1), metavar="N", help="of an open load, per rate"),
+    click.option("--duration", type=Positive(), metavar="S", help="of an open load, per rate  [default: 60]"),
+    click.option("--time-scale", type=Positive(), default=1.0, metavar="F", help="a trace's times: 2 is half the rate"),
+    click.option("--length-scale", type=Positive(), default=1.0, metavar="F", help="a trace's prompts and answers"),
+    click.option("--max-requests", type=click.IntRange(1), metavar="N", help="a trace's first"),
+    click.option("--slo-ttft", type=Positive(), metavar="S", help="a good request's time to first token, at most"),
+    click.option("--slo-tpot", type=Positive(), metavar="S", help="a good request's time per further token, at most"),
+    click.option("--slo-e2e", type=Positive(), metavar="S", help="a good request's whole time, at most"),
+    click.option("--past-saturation", is_flag=True, help="go on to higher rates where a contender can't keep up"),
+    click.option(
+        "--max-tokens", "--output-tokens", "max_tokens", default="20", show_default=True, metavar="N|DIST",
+        help="tokens a prompt; open loads: also uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA[,MAX]",
+    ),
+    click.option("--prompt-tokens", metavar="N|DIST", help="a prompt's  [default: 6; open loads: 128]"),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="of the load"),
+)  # fmt: skip
+CONTENDER_FLAGS = (
+    click.option("--url", "urls", multiple=True, metavar="[NAME=]URL", help="a server that runs already, of any kind"),
+    click.option(
+        "--api", type=click.Choice(["everystep", "native", "openai"]), help="of the URLs  [default: find out]"
+    ),
+    click.option("--url-model", metavar="NAME", help="model to ask the URLs for  [default: the first that each lists]"),
+    click.option(
+        "--policies", default=DEFAULT_POLICIES, show_default=True, metavar="P,P,…",
+        help="lanes of the everystep server; vllm needs --vllm-python or --vllm-url; none leaves it out",
+    ),
+    click.option(
+        "--engine", "engines", multiple=True, type=click.Choice(ENGINES),
+        help="a peer, started if it is there; everystep: our own server beside URLs",
+    ),
+    click.option("--torch-python", type=click.Path(path_type=Path), help="Python with torch, for hf-generate"),
+    click.option("--genai-python", type=click.Path(path_type=Path), help="Python with openvino-genai"),
+    click.option("--genai-model", type=click.Path(path_type=Path), help="what openvino-genai reads, if not --model"),
+    click.option(
+        "--peer-precision", default="auto", show_default=True, type=click.Choice(["auto", "f32", "bf16"]),
+        help="of hf-generate and vllm; --precision is our own lanes'",
+    ),
+)  # fmt: skip
+
+
+def _flags(flags: tuple[Callable[[Command], Command], ...]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return decorate
+
+
 @click.command()
-@click.option("--url", metavar="URL", help="an everystep server that runs already  [default: start one]")
-@click.option(
-    "--policies",
-    default=DEFAULT_POLICIES,
-    show_default=True,
-    metavar="P,P,…",
-    help="lanes of the everystep server; vllm needs --vllm-python or --vllm-url; none leaves it out",
-)
-@click.option("--engine", "engines", multiple=True, type=click.Choice(ENGINES), help="a peer, started if it is there")
-@click.option("-n", "sizes", type=NumberList(), default="1,4,16,64", show_default=True, help="prompts sent at once")
-@click.option("--repeats", type=NumberList(), default="3", show_default=True, help="rounds counted, for all N or each")
-@click.option(
-    "--max-tokens", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="tokens a prompt"
-)
-@click.option("--prompt-tokens", type=click.IntRange(1), default=6, show_default=True, metavar="N", help="a prompt's")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="of the prompts")
-@click.option("--torch-python", type=click.Path(path_type=Path), help="Python with everystep[torch], for hf-generate")
-@click.option("--genai-python", type=click.Path(path_type=Path), help="Python with openvino-genai")
-@click.option("--genai-model", type=click.Path(path_type=Path), help="what openvino-genai reads, if not --model")
-@click.option(
-    "--peer-precision",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "f32", "bf16"]),
-    help="of hf-generate and vllm; --precision is our own lanes'",
-)
+@_flags(CONTENDER_FLAGS)
+@_flags(LOAD_FLAGS)
+@click.option("--steps", "keeps_steps", is_flag=True, help="write the step log of a pass of each of our lanes")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="folder")
 @click.option("--json", "as_json", is_flag=True, help="print the result file instead of tables")
 @setting_flags(SHARED_SETTINGS)
 @click.pass_context
-def bench(
-    context: click.Context,
-    /,
-    sizes: tuple[int, ...],
-    repeats: tuple[int, ...],
-    prompt_tokens: int,
-    max_tokens: int,
-    seed: int,
-    out: Path,
-    as_json: bool,
-    **flags: Any,
-) -> None:
-    """Measure lanes and peers in turn: N prompts at once, equal tokens for all, and write bench.json, .csv, .md.
+def bench(context: click.Context, /, out: Path, as_json: bool, **flags: Any) -> None:
+    """Measure lanes, peers and other servers in turn: N prompts at once, or arrivals at a rate.
 
-    Only one contender works at a time. Peers that aren't installed are left out, in one line each.
+    Equal tokens for all, and only one contender works at a time. Peers that aren't installed are left out, in one line
+    each. Writes bench.json, .csv, .md and samples.jsonl.
     """
     settings = load_settings(given_flags(flags), os.environ)
     context.meta["everystep.debug"] = settings.log_level == "debug"
     _require_client()
-    from everystep.bench.run import ClosedOrder, run
-    from everystep.bench.tables import all_tables, day_line
+    from everystep.bench.orders import order_of
+    from everystep.bench.report import all_tables, day_line
+    from everystep.bench.run import run
     from everystep.bench.terminal import Bar, show
 
-    order = ClosedOrder(sizes, _repeats(sizes, repeats), prompt_tokens, max_tokens, seed)
-    lineup = _lineup(settings, max(sizes), out, flags)
+    given = {name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    order = order_of(flags, given)
+    lineup = _lineup(settings, order.most_at_once, out, flags, "policies" in given)
     with Bar() as bar:
         result = run(lineup, order, out, bar)
     if as_json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
         return
     show(all_tables(result))
-    for line in (day_line(result), *result["notes"], f"written: {out}/bench.json, .csv, .md"):
+    for line in (day_line(result), *result["notes"], f"written: {out}/bench.json, .csv, .md, samples.jsonl"):
         print(line)
 
 
@@ -120,16 +164,11 @@ def _require_client() -> None:
         raise EverystepError("everystep bench needs httpx: pip install 'everystep[bench]'")
 
 
-def _repeats(sizes: tuple[int, ...], repeats: tuple[int, ...]) -> tuple[int, ...]:
-    if len(repeats) == 1:
-        return repeats * len(sizes)
-    if len(repeats) != len(sizes):
-        raise ConfigError(f"--repeats has {len(repeats)} numbers, -n has {len(sizes)}: give one, or one for each N")
-    return repeats
-
-
-def _lineup(settings: Settings, most_prompts: int, out: Path, flags: dict[str, Any]) -> Lineup:
-    from everystep.bench.peers.lineup import Lineup
+def _lineup(
+    settings: Settings, most_prompts: int, out: Path, flags: dict[str, Any], are_policies_given: bool
+) -> Lineup:
+    from everystep.bench.peers.roster import Lineup
+    from everystep.bench.peers.targets import parse_target
 
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -138,7 +177,11 @@ def _lineup(settings: Settings, most_prompts: int, out: Path, flags: dict[str, A
         policies=_policies(flags["policies"]),
         engines=tuple(dict.fromkeys(flags["engines"])),
         logs=logs,
-        url=flags["url"],
+        urls=tuple(map(parse_target, flags["urls"])),
+        are_policies_given=are_policies_given,
+        api=flags["api"],
+        url_model=flags["url_model"],
+        keeps_steps=flags["keeps_steps"],
         torch_python=str(flags["torch_python"] or sys.executable),
         genai_python=str(flags["genai_python"] or sys.executable),
         genai_model=flags["genai_model"] or _file_of(settings, flags["engines"]),

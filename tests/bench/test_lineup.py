@@ -9,9 +9,12 @@ import pytest
 
 from everystep.bench.passes import BenchFailed
 from everystep.bench.peers.everystep_server import clean_environment, running
+from everystep.bench.peers.genai import is_readable_by_genai
 from everystep.bench.peers.installed import look
-from everystep.bench.peers.lineup import Lineup, is_readable_by_genai, lined_up, server_flags
+from everystep.bench.peers.lineup import lined_up
 from everystep.bench.peers.process_tree import cpu_s, descendants
+from everystep.bench.peers.roster import Lineup
+from everystep.bench.peers.server_flags import server_flags
 from everystep.config import Settings
 
 

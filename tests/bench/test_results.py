@@ -12,17 +12,9 @@ from bench.passes_by_hand import ContenderByHand, walls
 from everystep.bench.closed import ClosedLoad, Measured, run_closed
 from everystep.bench.environment import cpu_facts
 from everystep.bench.passes import Pass
+from everystep.bench.report import day_line, markdown_page
 from everystep.bench.results import client_notes, csv_of, result_of, runs_of
-from everystep.bench.tables import (
-    ENGLISH,
-    a_day,
-    day_line,
-    figure,
-    latency_table,
-    markdown_page,
-    rates_table,
-    seconds_table,
-)
+from everystep.bench.tables import ENGLISH, a_day, figure, latency_table, rates_table, seconds_table
 
 # Word for word from the contract, "Benchmark result file".
 TOP_KEYS = {"schema", "environment", "settings", "runs"}

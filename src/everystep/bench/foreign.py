@@ -41,13 +41,11 @@ class Model:
 class ForeignServer:
     """One URL.  A closed load is a request per prompt, all at once: not every server takes several in one."""
 
-    policy = OWN_POLICY
-
-    def __init__(self, http: httpx.AsyncClient, api: Completions, engine: str, label: str, token_ids: range) -> None:
-        """``http`` stays the caller's.  ``token_ids``: what prompts may be drawn from."""
+    def __init__(self, http: httpx.AsyncClient, api: Completions, engine: str, label: str) -> None:
+        """``http`` stays the caller's."""
         self.engine = engine
+        self.policy = OWN_POLICY
         self.label = label
-        self.token_ids = token_ids
         asked = "token ids" if api.takes_token_ids else "text of about as many tokens"
         forced = ", ".join(api.extras) or "nothing that forces full length"
         self.about = f"{engine} at {http.base_url}, model {api.model}, asked by {asked} with {forced}"
@@ -68,9 +66,7 @@ async def listed_model(http: httpx.AsyncClient, wanted: str | None) -> Model:
     first = models[0] if models else {}
     name = wanted or first.get("id")
     if not name:
-        raise BenchFailed(
-            f"{http.base_url}models answers {reply.status_code} and lists no model: give --url-model"
-        )
+        raise BenchFailed(f"{http.base_url}models answers {reply.status_code} and lists no model: give --url-model")
     owner = str(first.get("owned_by", "")).lower()
     return Model(str(name), KNOWN_OWNERS.get(owner, owner or "openai"))
 

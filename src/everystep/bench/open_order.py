@@ -40,6 +40,9 @@ class OpenOrder:
     slo: Slo = field(default_factory=Slo)
     past_saturation: bool = False
 
+    kind = "open"
+    most_at_once = 1  # a full line refuses, which is an outcome
+
     def __post_init__(self) -> None:
         if not self.is_trace and not self.rates:
             raise ConfigError(f"--dataset {self.dataset} has no times of its own: give --rate")
@@ -73,6 +76,11 @@ class OpenOrder:
         scale = 1.0 if rate is None else mean_rate(load) / rate
         load = [replace(arrival, at_s=arrival.at_s * scale) for arrival in load]
         return load if self.duration_s is None else [each for each in load if each.at_s <= self.duration_s]
+
+    @property
+    def slo_or_none(self) -> Slo | None:
+        """``None`` where nothing is bounded: everybody would be good."""
+        return None if self.slo == Slo() else self.slo
 
     def as_settings(self) -> dict[str, object]:
         """For the result file."""

@@ -21,9 +21,10 @@ OWN_STATIC = ("everystep", "static")
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 CLIENT_LIMIT = 0.2  # of a core, during a pass: above it the client took part in what it measured
 PLAIN_COLUMNS = (
-    "engine", "policy", "label", "n", "rate", "wall_s", "requests_per_s", "output_tokens_per_s", "ratio_to_static",
-    "ratio_to_baseline", "predicted_wall_s",
+    "engine", "policy", "label", "n", "rate", "wall_s", "requests_per_s", "output_tokens_per_s", "predicted_wall_s",
 )  # fmt: skip
+CLOSED_COLUMNS = ("ratio_to_static", "ratio_to_baseline", "spread")
+OPEN_COLUMNS = ("goodput_per_s", "slo_share", "num_failed", "is_saturated", "unserved_share", "client_cores")
 
 Run = dict[str, Any]
 Result = dict[str, Any]
@@ -103,7 +104,7 @@ def result_of(
 
 
 def csv_of(runs: Sequence[Run]) -> str:
-    """A line a run; latencies as ``ttft_p50_s`` and so on."""
+    """A line a run; latencies as ``ttft_p50_s`` and so on.  The runs are all of closed loads, or all of open ones."""
     out = io.StringIO()
     rows = [dict(_flat(run)) for run in runs]
     writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
@@ -120,5 +121,12 @@ def _flat(run: Run) -> Iterator[tuple[str, object]]:
             yield f"{name.removesuffix('_s')}_{share}_s", run[name][share]
     for state in SEAT_STATES:
         yield f"seat_steps_{state}", run["seat_steps"][state]
-    yield "spread", run["spread"]
-    yield "walls_s", " ".join(f"{wall_s:.4f}" for wall_s in run["walls_s"])
+    is_open = run["rate"] is not None
+    for name in OPEN_COLUMNS if is_open else CLOSED_COLUMNS:
+        yield name, run[name]
+    if is_open:
+        lags_s = run["lag_s"] or dict.fromkeys(("p99", "max"))
+        yield from ((f"lag_{share}_s", value) for share, value in lags_s.items())
+        yield "failures", " ".join(f"{kind}:{number}" for kind, number in run["failures"].items())
+    else:
+        yield "walls_s", " ".join(f"{wall_s:.4f}" for wall_s in run["walls_s"])

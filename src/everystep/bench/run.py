@@ -7,64 +7,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from everystep.bench.closed import ClosedLoad, run_closed
+from everystep.bench.closed_findings import ClosedOrder, closed_findings
 from everystep.bench.environment import environment
-from everystep.bench.peers.lineup import Lineup, Roster, lined_up
-from everystep.bench.results import Result, Run, client_notes, csv_of, result_of, runs_of
-from everystep.bench.tables import markdown_page
+from everystep.bench.findings import Findings, Predict, write_files
+from everystep.bench.open_findings import open_findings
+from everystep.bench.open_order import OpenOrder
+from everystep.bench.peers.lineup import lined_up
+from everystep.bench.peers.roster import Lineup, Roster
+from everystep.bench.results import Result, result_of
 from everystep.bench.terminal import Bar
 
-
-@dataclass(frozen=True)
-class ClosedOrder:
-    """Sizes and repeats of a closed load; what prompts are drawn from is found out once a server is there."""
-
-    sizes: tuple[int, ...]
-    repeats: tuple[int, ...]
-    prompt_tokens: int
-    max_tokens: int
-    seed: int
-
-    def load(self, token_ids: range) -> ClosedLoad:
-        return ClosedLoad(**asdict(self), token_ids=token_ids)
+Order = ClosedOrder | OpenOrder
 
 
-def run(lineup: Lineup, order: ClosedOrder, out: Path, bar: Bar) -> Result:
-    """Measure and write ``bench.json``, ``bench.csv`` and ``bench.md`` into ``out``.
+def run(lineup: Lineup, order: Order, out: Path, bar: Bar, predict: Predict | None = None) -> Result:
+    """Measure and write ``bench.json``, ``bench.csv``, ``bench.md``, ``samples.jsonl`` into ``out``.
 
-    However it ends, a signal included, every process that it started has ended when this returns or raises.
+    ``predict`` fills ``predicted_wall_s``.  However it ends, a signal included, every process that it started has
+    ended when this returns or raises.
     """
     try:
         with asyncio.Runner() as runner:
-            result = runner.run(_measure(lineup, order, bar))
+            result, findings = runner.run(_measure(lineup, order, bar, predict))
     except asyncio.CancelledError:  # by SIGTERM
         raise KeyboardInterrupt from None
-    (out / "bench.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (out / "bench.csv").write_text(csv_of(result["runs"]), encoding="utf-8")
-    (out / "bench.md").write_text(markdown_page(result), encoding="utf-8")
+    write_files(result, findings, out)
     return result
 
 
-async def _measure(lineup: Lineup, order: ClosedOrder, bar: Bar) -> Result:
+async def _measure(lineup: Lineup, order: Order, bar: Bar, predict: Predict | None) -> tuple[Result, Findings]:
     machine = environment()
     _end_on_sigterm()
-    runs: list[Run] = []
     async with lined_up(lineup, bar.say) as roster:
-        load = order.load(roster.token_ids)
-        bar.total(load.num_turns * len(roster.contenders))
         bar.say(f"measuring {', '.join(contender.label for contender in roster.contenders)}")
-        async for cells in run_closed(roster.contenders, load, bar.turn, roster.rest):
-            runs += runs_of(cells, load.max_tokens)
-            bar.say(f"N = {cells[0].n}: " + ", ".join(f"{c.contender.label} {c.typical.wall_s:.2f} s" for c in cells))
+        if isinstance(order, OpenOrder):
+            findings = await open_findings(order, roster, bar, predict)
+        else:
+            findings = await closed_findings(order, roster, bar, predict)
     if roster.num_restless_turns:
         roster.notes.append(f"{roster.num_restless_turns} turns began while another contender still computed")
-    roster.notes += client_notes(runs)
-    return result_of(machine, _settings(lineup, order, roster), roster.started, roster.absent, roster.notes, runs)
+    notes = roster.notes + findings.notes
+    settings = _settings(lineup, order, roster)
+    return result_of(machine, settings, roster.started, roster.absent, notes, findings.runs), findings
 
 
 def _end_on_sigterm() -> None:
@@ -75,18 +62,18 @@ def _end_on_sigterm() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-def _settings(lineup: Lineup, order: ClosedOrder, roster: Roster) -> dict[str, object]:
+def _settings(lineup: Lineup, order: Order, roster: Roster) -> dict[str, object]:
     """What was asked for, and what the servers were given."""
     ids = roster.token_ids
     given = lineup.settings.model_dump(mode="json", exclude={"api_key", "vllm_api_key"}, exclude_defaults=True)
     return {
-        "kind": "closed",
+        "kind": order.kind,
         "model": lineup.settings.model,
-        "url": lineup.url,
+        "urls": [target.url for target in lineup.urls],
         "policies": lineup.policies,
         "engines": lineup.engines,
         "peer_precision": lineup.peer_precision,
-        **asdict(order),
+        **order.as_settings(),
         "token_ids": [ids.start, ids.stop],
         "temperature": 0,
         "ignore_eos": True,

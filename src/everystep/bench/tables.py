@@ -6,7 +6,6 @@ again without a measurement.  Ignorant of where it is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,33 +102,10 @@ def _latencies(run: Run) -> tuple[str, ...]:
     return (run["label"], str(run["n"]), *waits, seats, spread)
 
 
-def all_tables(result: Result) -> list[Table]:
-    return [seconds_table(result, ENGLISH), rates_table(result, ENGLISH), latency_table(result)]
-
-
-def day_line(result: Result) -> str:
-    """The write-up's last line: what each would answer in a day at the largest N."""
-    largest = sizes(result)[-1]
-    runs = sorted((run for run in result["runs"] if run["n"] == largest), key=lambda run: float(run["requests_per_s"]))
-    words = [f"{run['label']} {a_day(run['requests_per_s'])}" for run in runs]
-    return f"Requests a day at N = {largest}: {'; '.join(words)}"
-
-
 def markdown(table: Table) -> str:
     """Without the title."""
     lines = [table.head, ("---",) * len(table.head), *table.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def markdown_page(result: Result) -> str:
-    """The whole report as a page."""
-    parts = [f"# everystep bench: {result['settings']['model']}", machine_line(result)]
-    parts.append(f"Load average before the start: {result['environment']['load_average']}")
-    for table in all_tables(result):
-        parts += [f"## {table.title}", markdown(table)]
-    parts += [day_line(result), _list(contender_lines(result))]
-    parts += [_list(lines) for lines in (result["absent"], result["notes"]) if lines]
-    return "\n\n".join(parts) + "\n"
 
 
 def machine_line(result: Result) -> str:
@@ -181,7 +157,3 @@ def _times(value: float | None) -> str:
 
 def _by_n(result: Result, name: tuple[str, str]) -> dict[int, Run]:
     return {int(run["n"]): run for run in result["runs"] if (run["engine"], run["policy"]) == name}
-
-
-def _list(lines: Iterable[str] | Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)

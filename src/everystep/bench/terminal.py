@@ -14,6 +14,8 @@ from rich.table import Table as RichTable
 
 from everystep.bench.tables import Table
 
+REDRAWS_PER_S = 2  # the bar is drawn by the client, on the machine that is measured
+
 
 class Bar:
     """Turns done, of all.  Where nobody watches, lines only."""
@@ -22,12 +24,19 @@ class Bar:
         console = Console(stderr=True)
         self._is_watched = console.is_terminal
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._progress = Progress(*columns, console=console, disable=not self._is_watched)
+        self._progress = Progress(
+            *columns, console=console, disable=not self._is_watched, refresh_per_second=REDRAWS_PER_S
+        )
         self._task = self._progress.add_task("starting", total=None)
         self._has_begun = False
 
     def total(self, num_turns: int) -> None:
         self._progress.update(self._task, total=num_turns)
+
+    def fewer(self, num_turns: int) -> None:
+        """Some turns won't be taken."""
+        total = self._progress.tasks[0].total
+        self._progress.update(self._task, total=None if total is None else total - num_turns)
 
     def turn(self, words: str) -> None:
         """A turn begins; the one before it is done."""

@@ -22,7 +22,6 @@ from everystep.bench.peers.process_tree import end
 READY_DEADLINE_S = 900.0  # vLLM on a slow CPU takes minutes
 ASK_S = 0.1
 WRITES_LOG = ["--log-level", "info"]
-TIMEOUT = httpx.Timeout(None, connect=10.0)  # an answer takes as long as it takes
 
 
 @dataclass(frozen=True, slots=True)

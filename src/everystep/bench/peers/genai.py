@@ -30,12 +30,11 @@ LABEL = "OpenVINO GenAI"
 class GenaiContender:
     """Times are taken in its process: there is no server, and so no round trip."""
 
-    engine = "openvino-genai"
-    policy = "continuous"
-    label = LABEL
-
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         """Call :meth:`hello` once before anything else."""
+        self.engine = "openvino-genai"
+        self.policy = "continuous"
+        self.label = LABEL
         self.about = ""
         self.pid = process.pid
         self._process = process
@@ -92,3 +91,7 @@ async def running_genai(python: str, model: Path, limits: Sequence[str], log: Pa
         assert process.stdin is not None
         process.stdin.close()
         await asyncio.shield(end(process))
+
+
+def is_readable_by_genai(model: Path) -> bool:
+    return model.suffix == ".gguf" or (model / "openvino_model.xml").is_file()
