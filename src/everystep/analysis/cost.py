@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from everystep.analysis.percentiles import percentile
-from everystep.analysis.step_work import StepWork, work_of
+from everystep.analysis.step_work import StepWork, TimedStep, work_of
 from everystep.errors import EverystepError
 from everystep.types import StepPlan
 
@@ -28,16 +28,16 @@ FEATURES: dict[str, str] = {
         f"tokens_{low + 1}_to_{high}" if high else f"tokens_over_{low}": "a new token within this band of the step's"
         for low, high in BANDS
     },
-    "row": "a row",
     "sampled": "a row that draws a token",
     "context": "a token of context read",
     "attention": "a pair of a new token and one that it looks at",
 }
 MIN_STEPS = 30
-OUTLIER_FACTOR = 4.0  # residuals over so many times their scale are a stalled machine's, not the model's
-MAX_OUTLIER_SHARE = 0.1
-FIT_ROUNDS = 4
+OUTLIER_SIGMAS = 4.0  # a step so far off what the others make likely was a stalled machine's
+MIN_OUTLIER = 0.15  # but never less off than by this share
+MAX_OUTLIER_SHARE = 0.2
 MAD_TO_SIGMA = 1.4826  # of normal residuals
+FIT_ROUNDS = 6
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 Floats = npt.NDArray[np.float64]
@@ -55,7 +55,6 @@ def features(work: StepWork) -> tuple[float, ...]:
         1.0,
         float(tokens > 1),
         *bands,
-        work.num_rows,
         work.num_sampled,
         work.context_tokens,
         work.attention_products,
@@ -87,14 +86,6 @@ class CostModel:
         return sum(price * count for price, count in zip(ordered, features(work), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStep:
-    """A measured step: what it computed, and the seconds until the next one could start."""
-
-    work: StepWork
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Fit:
     """A cost and how well it explains the steps that it was made of.  Outliers count in no figure."""
@@ -108,17 +99,19 @@ class Fit:
 
 
 def fit(steps: Sequence[TimedStep]) -> Fit:
-    """The non-negative prices that make relative errors least, and the figures that tell how good they are.
+    """The non-negative prices that make errors least in shares of what is predicted, and figures of how good they are.
 
-    Relative, since steps last from milliseconds to seconds.  Steps whose residual is :data:`OUTLIER_FACTOR` times the
-    common scale are left out, round by round.  Raises :class:`CalibrationFailed` where the steps don't suffice.
+    In shares, since steps last from milliseconds to seconds; of the prediction and not of the measurement, since a sum
+    of many steps is to be right (quasi-likelihood with a constant coefficient of variation: McCullagh and Nelder,
+    Generalized Linear Models, 1989, chapter 9).  Raises :class:`CalibrationFailed` where the steps don't suffice.
     """
     counts, seconds = _checked(steps)
-    kept = np.ones(len(steps), bool)
-    prices = _least_squares(counts, seconds)
+    predicted, kept = seconds, np.ones(len(steps), bool)
+    prices = np.zeros(len(FEATURES))
     for _ in range(FIT_ROUNDS):
-        kept = _inliers(counts @ prices / seconds - 1.0)
-        prices = _least_squares(counts[kept], seconds[kept])
+        prices = _least_squares(counts[kept], seconds[kept], predicted[kept])
+        predicted = counts @ prices
+        kept = _inliers(seconds / predicted - 1.0)
     num_outliers = len(steps) - int(kept.sum())
     if num_outliers > MAX_OUTLIER_SHARE * len(steps):
         raise CalibrationFailed(
@@ -126,7 +119,7 @@ def fit(steps: Sequence[TimedStep]) -> Fit:
             "was the machine busy with something else?"
         )
     cost = CostModel(dict(zip(FEATURES, map(float, prices), strict=True)))
-    return _judged(cost, counts[kept] @ prices, seconds[kept], num_outliers)
+    return _judged(cost, predicted[kept], seconds[kept], num_outliers)
 
 
 def _checked(steps: Sequence[TimedStep]) -> tuple[Floats, Floats]:
@@ -143,22 +136,22 @@ def _checked(steps: Sequence[TimedStep]) -> tuple[Floats, Floats]:
     return counts, seconds
 
 
-def _least_squares(counts: Floats, seconds: Floats) -> Floats:
+def _least_squares(counts: Floats, seconds: Floats, unit_s: Floats) -> Floats:
+    """Prices for errors measured in ``unit_s`` ``[steps]``."""
     try:
         from scipy.optimize import nnls
     except ImportError:
         raise EverystepError("fitting a step's cost needs scipy: pip install 'everystep[bench]'") from None
-    weighted = counts / seconds[:, None]  # errors count in shares of the step
-    scale = np.maximum(np.abs(weighted).max(axis=0), 1e-300)  # counts differ by millions: columns of one size
-    prices: Floats = nnls(weighted / scale, np.ones(len(seconds)))[0] / scale
+    weighted = counts / unit_s[:, None]
+    scale = np.maximum(weighted.max(axis=0), 1e-300)  # counts differ by millions: columns of one size
+    prices: Floats = nnls(weighted / scale, seconds / unit_s)[0] / scale
     return prices
 
 
 def _inliers(relative: Floats) -> npt.NDArray[np.bool_]:
-    centre = np.median(relative)
-    sigma = MAD_TO_SIGMA * np.median(np.abs(relative - centre))
-    kept: npt.NDArray[np.bool_] = np.abs(relative - centre) <= max(OUTLIER_FACTOR * sigma, 1e-9)
-    return kept
+    """``[steps]``, by the median absolute deviation, which a few stalled steps don't move."""
+    off = np.abs(relative - np.median(relative))
+    return off <= max(OUTLIER_SIGMAS * MAD_TO_SIGMA * float(np.median(off)), MIN_OUTLIER)
 
 
 def _judged(cost: CostModel, predicted: Floats, seconds: Floats, num_outliers: int) -> Fit:

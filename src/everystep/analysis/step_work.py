@@ -1,12 +1,13 @@
-"""What one step computes, in the numbers that its time depends on.
+"""What one step computes, in the numbers that its time depends on, and how long measured steps took.
 
-Owns the counts: of a plan (the simulator's, the engine's) and of a step as ``/steps`` shows it.  Ignorant of seconds.
+Owns the counts: of a plan (the simulator's, the engine's) and of a step as ``/steps`` shows it.  Ignorant of prices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from everystep.types import StepPlan
@@ -21,6 +22,14 @@ class StepWork:
     num_sampled: int  # rows that draw a token: the model's head is computed for these alone
     context_tokens: int  # keys and values that are read, each row's once
     attention_products: int  # pairs of a new token and a token that it looks at
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """A measured step: what it computed, and the seconds until the next one could start."""
+
+    work: StepWork
+    seconds: float
 
 
 def work_of(plan: StepPlan) -> StepWork:
@@ -45,6 +54,19 @@ def works_of(steps: Sequence[Mapping[str, Any]]) -> list[StepWork]:
         row["sequence_id"]: step["step"] for step in steps for row in step["rows"] if row["phase"] == "prefill"
     }
     return [_work_of_record(step, last_read) for step in steps]
+
+
+def timed_steps(steps: Sequence[Mapping[str, Any]]) -> list[TimedStep]:
+    """Those of one lane's steps (as ``/steps`` gives them) that had work behind them, from start to next start.
+
+    That is what a busy server pays: the pass, the worker's turn between passes, and what the API process takes of the
+    cores meanwhile.  Steps after which nobody was left aren't counted: when the next one starts is the clients' choice.
+    """
+    return [
+        TimedStep(work, later["start_s"] - step["start_s"])
+        for (step, later), work in zip(pairwise(steps), works_of(steps), strict=False)
+        if step["waiting"] or any(row["phase"] != "held" and row["finish"] is None for row in step["rows"])
+    ]
 
 
 def _work_of_record(step: Mapping[str, Any], last_read: Mapping[str, int]) -> StepWork:

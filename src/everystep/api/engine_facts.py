@@ -1,6 +1,7 @@
 """``/engine``: what the engine is ready with and the settings that decide its schedules.
 
-Owns that reply: all that a simulation of this server needs beside the cost of a step.
+Owns that reply: all that a simulation of this server needs beside the cost of a step.  ``now_s`` is the clock of the
+step log, so that a client can set its own by it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,6 @@ def router(engine: EngineClient) -> APIRouter:
         if status.info is None:
             raise EngineUnavailable(status.reason or "the engine isn't ready")
         settings = engine.settings.model_dump(mode="json", include=set(SCHEDULING))
-        return json_reply({**asdict(status.info), "settings": settings})
+        return json_reply({**asdict(status.info), "settings": settings, "now_s": engine.now_s()})
 
     return routes

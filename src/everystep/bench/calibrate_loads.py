@@ -10,8 +10,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from everystep.analysis.lengths import parse_lengths
 from everystep.analysis.arrivals import poisson
+from everystep.analysis.lengths import parse_lengths
 from everystep.analysis.load import Arrival, Load
 
 NOMINAL_TOKENS_PER_S = 250.0  # prefill speed at which the sizes below make about 40 s
