@@ -10,28 +10,28 @@ import json
 from pathlib import Path
 from typing import Any
 
-from everystep.bench.figures import draw_figures
+from everystep.bench.figures import StepLogs, draw_all, seats_by_load
 from everystep.errors import EverystepError
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m everystep.bench.figures", description=__doc__)
-    parser.add_argument("results", type=Path, help="folder with bench.json; figures go into its figures/")
-    parser.add_argument("--steps", type=Path, help='{"lane": [step, …]}  [default: steps.json in the folder, if any]')
+    parser.add_argument("results", type=Path, help="folder with bench.json and steps-*.json; draws into its figures/")
+    parser.add_argument("--steps", type=Path, help='step logs to draw instead: {"lane": [step, …], …}')
     given = parser.parse_args()
     try:
         result = _read(given.results / "bench.json")
-        steps = read_steps(given.steps or given.results / "steps.json", is_needed=given.steps is not None)
-        files = draw_figures(result, given.results / "figures", steps, say=print)
+        files = draw_all(result, given.results / "figures", _step_logs(given.results, given.steps), say=print)
     except EverystepError as error:
         raise SystemExit(f"everystep: {error.message}") from error
     for path in files:
         print(path)
 
 
-def read_steps(path: Path, *, is_needed: bool) -> dict[str, list[dict[str, Any]]]:
-    """Step logs by lane; none where the file isn't there and needn't be."""
-    return _read(path) if is_needed or path.exists() else {}
+def _step_logs(folder: Path, steps: Path | None) -> dict[str, StepLogs]:
+    if steps is not None:
+        return {"seats": _read(steps)}
+    return dict(seats_by_load({path.name: _read(path) for path in sorted(folder.glob("steps-*.json"))}))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Owns names and order of the files, and the one line for each figure that has no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -23,18 +24,20 @@ WITHOUT = {
     "round-law": "no closed load of the static lane that fits one round and one that doesn't",
     "prediction": "no run has a prediction (--calibration FILE)",
     "latency": "no open load (--rate R)",
-    "seats": "no step log",
+    "seats": "no step log (--steps)",
 }
 
 
-def draw(result: Result, out: Path, steps: Mapping[str, Sequence[Step]], say: Callable[[str], None]) -> list[Path]:
-    """See :func:`everystep.bench.figures.draw_figures`."""
+def draw(
+    result: Result, out: Path, step_logs: Mapping[str, Mapping[str, Sequence[Step]]], say: Callable[[str], None]
+) -> list[Path]:
+    """See :func:`everystep.bench.figures.draw_all`."""
     makers: dict[str, Callable[[], Figure | None]] = {
         "throughput": lambda: throughput_figure(result),
         "round-law": lambda: round_law_figure(result),
         "prediction": lambda: prediction_figure(result),
         "latency": lambda: latency_figure(result),
-        "seats": lambda: seats_figure(result, steps),
+        **{name: partial(seats_figure, result, logs) for name, logs in step_logs.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
     files = []
@@ -42,7 +45,7 @@ def draw(result: Result, out: Path, steps: Mapping[str, Sequence[Step]], say: Ca
         for name, make in makers.items():
             figure = make()
             if figure is None:
-                say(f"figure {name} is left out: {WITHOUT[name]}")
+                say(f"figure {name} is left out: {WITHOUT.get(name, WITHOUT['seats'])}")
             else:
                 files += save(figure, out / name)
     return files

@@ -12,8 +12,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everystep.bench.figures.loads import Name, names_of, open_runs, runs_of, small_print
-from everystep.bench.figures.look import INK, End, Result, Run, Stroke, framed, label_ends, log_seconds, strokes
+from everystep.bench.figures.look import (
+    INK,
+    End,
+    Result,
+    Run,
+    Stroke,
+    framed,
+    label_ends,
+    label_room_in,
+    log_seconds,
+    strokes,
+)
 from everystep.bench.tables import figure as digits
+from everystep.bench.tables import seconds
 
 PANELS = {"ttft_s": "TTFT, seconds", "tpot_s": "TPOT, seconds"}
 SHARES = {"p50": "-", "p99": "--"}
@@ -24,7 +36,8 @@ def latency_figure(result: Result) -> Figure | None:
     runs = open_runs(result)
     if not runs:
         return None
-    figure = framed(7.4, _title(runs), small_print(result, *_how_marked(runs)))
+    room_in = label_room_in([f"{run['label']} p99  0.000" for run in runs])
+    figure = framed(7.4, _title(runs), small_print(result, *_how_marked(runs)), right_in=room_in)
     panels = figure.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.09})
     looks = strokes(names_of(runs))
     rates = [float(run["rate"]) for run in runs]
@@ -70,11 +83,11 @@ def _title(runs: Sequence[Run]) -> str:
     """The highest rate that each kept up with, or the last rate's waits where nobody failed."""
     if not any(is_saturated(run) for run in runs):
         rate = runs[-1]["rate"]
-        waits = [f"{run['label']} {digits(run['ttft_s']['p99'])} s" for run in runs if run["rate"] == rate]
+        waits = [f"{run['label']} {seconds(run['ttft_s']['p99'])} s" for run in runs if run["rate"] == rate]
         return f"TTFT p99 at {rate:g} requests a second: {', '.join(waits)}"
     kept = []
     for name in names_of(runs):
         mine = runs_of(runs, name)
         good = [run["rate"] for run in mine if not is_saturated(run)]
-        kept.append(f"{mine[0]['label']} {max(good):g}" if good else f"{mine[0]['label']} none")
-    return f"Highest rate that each kept up with, requests a second: {', '.join(kept)}"
+        kept.append(f"{mine[0]['label']}: {max(good):g}/s" if good else f"{mine[0]['label']}: none")
+    return f"Highest request rate that each kept up with: {', '.join(kept)}"

@@ -41,9 +41,11 @@ def static_seats(result: Result) -> int:
 
 
 def small_print(result: Result, *more: str) -> Sequence[str]:
-    """The load and the machine, a line each."""
+    """The model with what else there is to say, and the machine; a line each."""
+    return ["; ".join([f"model {Path(str(result['settings']['model'])).name}", *more]), machine_line(result)]
+
+
+def closed_load(result: Result) -> str:
+    """What every prompt of a closed load was."""
     settings = result["settings"]
-    words = [f"model {Path(str(settings['model'])).name}"]
-    if "prompt_tokens" in settings and "max_tokens" in settings:
-        words += [f"prompts of {settings['prompt_tokens']} tokens, {settings['max_tokens']} generated for each"]
-    return ["; ".join([*words, *more]), machine_line(result)]
+    return f"prompts of {settings['prompt_tokens']} tokens, {settings['max_tokens']} generated for each"

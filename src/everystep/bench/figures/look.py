@@ -118,11 +118,18 @@ class End:
 
 
 def label_ends(axes: Axes, ends: Sequence[End], gap_pt: float = 11.5) -> None:
-    """Each line's name to the right of its end, moved up or down where two would touch.
+    """Each line's name to the right of the axes at its end's height, moved up or down where two would touch.
 
+    A line that ends earlier than others has its name beside its end: a leader across the figure would look like data.
     To be called when scales and limits are final: the places follow from them.
     """
     points_per_pixel = 72 / axes.figure.dpi
+    furthest = max(end.x for end in ends)
+    for end in ends:
+        if end.x < furthest:
+            axes.annotate(end.words, (end.x, end.y), xytext=(9, 0), textcoords="offset points", color=end.colour,
+                          va="center", bbox={"facecolor": "white", "lw": 0, "pad": 0.5, "alpha": 0.8})  # fmt: skip
+    ends = [end for end in ends if end.x == furthest]
     heights = [float(axes.transData.transform((end.x, end.y))[1]) * points_per_pixel for end in ends]
     right_pt = float(axes.transAxes.transform((1.0, 0.0))[0]) * points_per_pixel
     for end, height, placed in zip(ends, heights, spread(heights, gap_pt), strict=True):

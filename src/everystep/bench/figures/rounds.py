@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from everystep.bench.figures.loads import closed_runs, open_runs, runs_of, small_print, static_seats
+from everystep.bench.figures.loads import closed_load, closed_runs, open_runs, runs_of, small_print, static_seats
 from everystep.bench.figures.look import (
     FAINT,
     STROKES,
@@ -46,7 +46,8 @@ def round_law_figure(result: Result) -> Figure | None:
     if not rounds or runs[-1]["n"] <= seats:
         return None
     ns = [int(run["n"]) for run in runs]
-    figure = framed(4.9, _law_title(runs[-1], rounds[-1], seats), small_print(result), right_in=2.35)
+    small = small_print(result, closed_load(result))
+    figure = framed(4.9, _law_title(runs[-1], rounds[-1], seats), small, right_in=2.35)
     axes = figure.add_subplot()
     axes.set_xlabel("N, prompts sent at once")
     axes.set_ylabel("seconds until all N answers are there")
@@ -100,9 +101,9 @@ def prediction_figure(result: Result) -> Figure | None:
     runs = [run for run in (*closed_runs(result), *open_runs(result)) if run["predicted_wall_s"] is not None]
     if not runs:
         return None
-    runs.sort(key=lambda run: (str(run["label"]), _load(run)))
+    runs.sort(key=lambda run: (str(run["label"]), run["rate"] is not None, _load(run)))
     misses = [100 * (run["predicted_wall_s"] / run["wall_s"] - 1) for run in runs]
-    figure = framed(1.9 + 0.24 * len(runs), _miss_title(runs, misses), small_print(result), right_in=1.9)
+    figure = framed(1.9 + 0.24 * len(runs), _miss_title(runs, misses), small_print(result), right_in=2.0)
     figure.subplots_adjust(left=1.9 / figure.get_figwidth())
     axes = figure.add_subplot()
     axes.axvspan(-BAND, BAND, color="#EEEEEE", zorder=0)
@@ -112,7 +113,7 @@ def prediction_figure(result: Result) -> Figure | None:
         look = looks[run["engine"], run["policy"]]
         axes.plot([0, miss], [row, row], color=look.colour, lw=1.0)
         axes.plot([miss], [row], color=look.colour, marker=look.marker, ms=6.5)
-        words = f"{digits(run['predicted_wall_s'])} s for {digits(run['wall_s'])} s"
+        words = f"{digits(run['predicted_wall_s'])} s, measured {digits(run['wall_s'])} s"
         axes.annotate(words, (1, row), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
                       va="center", color=FAINT)  # fmt: skip
     axes.set_yticks(range(len(runs)), labels=[f"{run['label']}, {_words(run)}" for run in runs])
@@ -127,7 +128,7 @@ def _miss_title(runs: Sequence[Run], misses: Sequence[float]) -> str:
     num_good = sum(abs(miss) <= BAND for miss in misses)
     worst = max(range(len(runs)), key=lambda row: abs(misses[row]))
     return (
-        f"{num_good} of {len(runs)} predictions within {BAND:.0f} %; the worst is {misses[worst]:+.0f} % "
+        f"{num_good} of {len(runs)} predictions within {BAND:.0f} %; the worst misses by {abs(misses[worst]):.0f} % "
         f"({runs[worst]['label']}, {_words(runs[worst])})"
     )
 

@@ -5,6 +5,7 @@ Owns the arithmetic between ``/steps`` entries and rectangles.  Ignorant of how 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 Step = Mapping[str, Any]
+MOST_STEPS = 600  # of a lane: more would be narrower than a pixel
 LONGEST_JOIN = 0.25  # of a step: a longer gap before the next step is shown as one
 
 
@@ -51,6 +53,17 @@ def origins_s(steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
     spans = sorted((log[0]["start_s"], log[-1]["end_s"], name) for name, log in steps.items() if log)
     overlap = any(later[0] < earlier[1] for earlier, later in pairwise(spans))
     return {name: spans[0][0] if overlap else start_s for start_s, _, name in spans}
+
+
+def shared_window_s(steps: Mapping[str, Sequence[Step]], origins: Mapping[str, float]) -> float:
+    """Seconds from the origins to draw: as many as keep every lane within ``MOST_STEPS``; infinite where all do."""
+    ends_s = [log[MOST_STEPS - 1]["end_s"] - origins[lane] for lane, log in steps.items() if len(log) > MOST_STEPS]
+    return min(ends_s, default=math.inf)
+
+
+def cut(steps: Sequence[Step], end_s: float) -> Sequence[Step]:
+    """The steps that ended by ``end_s``, and the first in any case."""
+    return [step for place, step in enumerate(steps) if place == 0 or step["end_s"] <= end_s]
 
 
 def lane_map(steps: Sequence[Step], origin_s: float) -> LaneMap:

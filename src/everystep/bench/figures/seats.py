@@ -5,6 +5,7 @@ Owns colours of requests and shades of phases.  Ignorant of where the step logs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -14,8 +15,17 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from everystep.bench.figures.loads import small_print
-from everystep.bench.figures.look import FAINT, INK, STROKES, End, Result, framed, label_ends
-from everystep.bench.figures.seat_map import LaneMap, Step, Stretch, colour_keys, lane_map, origins_s
+from everystep.bench.figures.look import FAINT, INK, STROKES, Result, framed
+from everystep.bench.figures.seat_map import (
+    LaneMap,
+    Step,
+    Stretch,
+    colour_keys,
+    cut,
+    lane_map,
+    origins_s,
+    shared_window_s,
+)
 from everystep.bench.tables import figure as digits
 
 # Okabe and Ito's without yellow and black: each dark enough to be lightened, and told apart by colour-blind readers.
@@ -24,6 +34,7 @@ SEAT_IN, LEAST_IN, MOST_IN, WAITING_IN = 0.17, 0.75, 2.9, 0.8
 HATCH = "//////"
 MOST_BORDERS = 400  # steps: above it the lines between them would hide what they part
 NUMBER_PT = 7.5
+MOST_SEAT_NAMES = 8
 
 
 def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure | None:
@@ -32,11 +43,12 @@ def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure 
     if not logs:
         return None
     origins = origins_s(logs)
-    maps = {lane: lane_map(log, origins[lane]) for lane, log in logs.items()}
+    window_s = shared_window_s(logs, origins)
+    maps = {lane: lane_map(cut(log, origins[lane] + window_s), origins[lane]) for lane, log in logs.items()}
     has_line = any(any(each.waiting) for each in maps.values())
     heights = [min(max(SEAT_IN * each.num_seats, LEAST_IN), MOST_IN) for each in maps.values()]
     heights += [WAITING_IN] if has_line else []
-    notes = small_print(result, "numbers: prompts in the order in which they got a seat")
+    notes = small_print(result, "numbers: prompts in the order in which they got a seat", *_cut_note(window_s))
     figure = framed(1.75 + sum(heights) + 0.42 * len(heights), _title(maps), notes, right_in=1.35)
     _key(figure)
     grid = {"height_ratios": heights, "hspace": 0.42 * len(heights) / sum(heights)}
@@ -49,6 +61,10 @@ def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure 
         _waiting(panels[-1], maps)
     panels[-1].set_xlabel("seconds" if len(set(origins.values())) == 1 else "seconds since the lane's first step")
     return figure
+
+
+def _cut_note(window_s: float) -> list[str]:
+    return [] if math.isinf(window_s) else [f"the first {digits(window_s)} s alone"]
 
 
 def request_colours(maps: Sequence[LaneMap]) -> dict[str, str]:
@@ -70,17 +86,26 @@ def draw_lane(axes: Axes, lane: str, each: LaneMap, colours: Mapping[str, str]) 
         axes.add_patch(_rectangle(one, colours[one.sequence_id]))
         if one.sequence_id not in named:
             named.add(one.sequence_id)
-            axes.text(one.start_s, one.seat + 0.52, f" {numbers[one.sequence_id]}", size=NUMBER_PT, va="center",
-                      color="white", weight="bold", clip_on=True)  # fmt: skip
+            _number(axes, one, numbers[one.sequence_id], colours[one.sequence_id])
     if len(each.starts_s) <= MOST_BORDERS:
         axes.vlines(each.starts_s, 0, each.num_seats, color="white", lw=0.4)
     axes.hlines(range(1, each.num_seats), 0, each.end_s, color="white", lw=0.8)
     axes.set_ylim(each.num_seats, 0)
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    seats = range(0, each.num_seats, -(-each.num_seats // MOST_SEAT_NAMES))
+    axes.set_yticks([seat + 0.5 for seat in seats], labels=[str(seat) for seat in seats])
+    axes.tick_params(left=False)
     axes.set_ylabel("seat")
     words = f"{lane}: {digits(each.end_s)} s, {len(each.starts_s)} steps"
     held = each.held_share
     axes.set_title(words + (f", {held:.0%} of taken seats held" if held else ""), loc="left", size=10)
+
+
+def _number(axes: Axes, one: Stretch, number: int, colour: str) -> None:
+    """On a patch of its own colour, since a short stretch doesn't reach behind all its digits."""
+    patch = {"facecolor": colour, "lw": 0, "pad": 1.0}
+    place = (one.start_s, one.seat + 0.5)
+    axes.annotate(str(number), place, xytext=(2.5, -0.5), textcoords="offset points", size=NUMBER_PT, va="center",
+                  color="white", weight="bold", bbox=patch, annotation_clip=True)  # fmt: skip
 
 
 def _rectangle(one: Stretch, colour: str) -> Rectangle:
@@ -108,19 +133,17 @@ def _key(figure: Figure) -> None:
 
 
 def _waiting(axes: Axes, maps: Mapping[str, LaneMap]) -> None:
-    ends = []
     for lane, each in maps.items():
         look = STROKES.get(("everystep", lane))
         colour, dashes = (look.colour, look.dashes) if look else (INK, "-")
         times, counts = [*each.starts_s, each.end_s], [*each.waiting, each.waiting[-1]]
-        axes.plot(times, counts, drawstyle="steps-post", color=colour, linestyle=dashes, lw=1.5)
-        ends.append(End(times[-1], counts[-1], lane, colour))
+        axes.plot(times, counts, drawstyle="steps-post", color=colour, linestyle=dashes, lw=1.5, label=lane)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.set_ylabel("waiting")
-    label_ends(axes, ends)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.2), frameon=False)  # all lines end at 0: no place for names
 
 
 def _title(maps: Mapping[str, LaneMap]) -> str:
     ends = ", ".join(f"{lane} {digits(each.end_s)} s" for lane, each in maps.items())
-    return f"Seats over time: {ends}" if len(maps) == 1 else f"The same prompts, seat by seat: {ends}"
+    return f"Seats over time: {ends}" if len(maps) == 1 else f"The same prompts: {ends}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from everystep.bench.figures.loads import Name, closed_runs, names_of, small_print
+from everystep.bench.figures.loads import Name, closed_load, closed_runs, names_of, small_print
 from everystep.bench.figures.look import (
     End,
     Result,
@@ -34,7 +34,12 @@ def throughput_figure(result: Result) -> Figure | None:
     looks = strokes(names_of(runs))
     lines = {name: rates_at(runs, name, ns) for name in looks}
     words = {name: f"{_label(runs, name)}  {digits(_last(ns, rates)[1])}" for name, rates in lines.items()}
-    figure = framed(4.9, _title(runs, ns[-1]), small_print(result), right_in=label_room_in(list(words.values())))
+    figure = framed(
+        4.9,
+        _title(runs, ns[-1]),
+        small_print(result, closed_load(result)),
+        right_in=label_room_in(list(words.values())),
+    )
     axes = figure.add_subplot()
     axes.set_xlabel("N, prompts sent at once")
     axes.set_ylabel("output tokens per second")
