@@ -53,6 +53,7 @@ async def closed_findings(order: ClosedOrder, roster: Roster, bar: Bar, predict:
             assert predict is not None
             prompts = closed(n, order.prompt_tokens, order.max_tokens)
             run["predicted_wall_s"] = predict(run["engine"], run["policy"], prompts)
+            run["round_law_s"] = predict.round_law_s(run["engine"], run["policy"], prompts)
         findings.runs += runs
         findings.samples += [sample for cell in cells for sample in _samples(cell)]
         for cell in cells:

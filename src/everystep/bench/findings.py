@@ -6,17 +6,25 @@ Owns which files there are.  Ignorant of how anything was measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from everystep.analysis.load import Load
 from everystep.bench.report import markdown_page
 from everystep.bench.results import Result, Run, csv_of
 
 Sample = dict[str, Any]
-Predict = Callable[[str, str, Load], float | None]  # (engine, policy, load) → wall seconds; None where none can be told
+
+
+class Predict(Protocol):
+    """What a load should take; ``None`` where it can't be told of that engine and policy."""
+
+    def __call__(self, engine: str, policy: str, load: Load) -> float | None:
+        """Wall seconds, simulated."""
+
+    def round_law_s(self, engine: str, policy: str, load: Load) -> float | None:
+        """Wall seconds by the law of static rounds, for equal prompts at once."""
 
 
 @dataclass

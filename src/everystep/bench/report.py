@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everystep.bench import open_tables, tables
+from everystep.bench.calibrate_tables import prediction_table
 from everystep.bench.results import Result
 from everystep.bench.tables import ENGLISH, Table, contender_lines, machine_line, markdown
 
@@ -18,10 +19,16 @@ def is_open(result: Result) -> bool:
 
 
 def all_tables(result: Result) -> list[Table]:
-    if is_open(result):
-        return [open_tables.rates_table(result), open_tables.latency_table(result)]
-    closed = (tables.seconds_table(result, ENGLISH), tables.rates_table(result, ENGLISH), tables.latency_table(result))
-    return list(closed)
+    predicted = prediction_table(result)
+    return [*(_open_tables(result) if is_open(result) else _closed_tables(result)), *([predicted] if predicted else [])]
+
+
+def _open_tables(result: Result) -> list[Table]:
+    return [open_tables.rates_table(result), open_tables.latency_table(result)]
+
+
+def _closed_tables(result: Result) -> list[Table]:
+    return [tables.seconds_table(result, ENGLISH), tables.rates_table(result, ENGLISH), tables.latency_table(result)]
 
 
 def day_line(result: Result) -> str:
