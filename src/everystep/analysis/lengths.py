@@ -94,7 +94,7 @@ class LogNormal:
 
     def __str__(self) -> str:
         cap = "" if self.most is None else f",{self.most}"
-        return f"lognormal:{self.median:g},{self.sigma:g}{cap}"
+        return f"lognormal:{self.median:.15g},{self.sigma:.15g}{cap}"
 
 
 def parse_lengths(words: str) -> Lengths:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import cast
 
-from everystep.errors import EverystepError
+from everystep.errors import EverystepError, InvalidParameter
 from everystep.sampling_params import SamplingParams
 from everystep.sched.turns import Turns
 from everystep.types import Policy, SampledToken, Sequence, StepPlan, StepResult
@@ -122,6 +122,7 @@ class VirtualEngine:
         sequence = _sequence(coming, self._num_arrivals)
         self._num_arrivals += 1
         try:
+            _check_output(coming)
             self._turns.lanes[coming.policy].add(sequence)
         except EverystepError as error:
             life.error = error.message
@@ -134,6 +135,12 @@ class VirtualEngine:
         if any(lane.abort(sequence_id) for lane in self._turns.lanes.values()):
             self.lives[leaving.index].error = "aborted"
             del self._drawn[sequence_id]
+
+
+def _check_output(coming: Coming) -> None:
+    """The server's door says this; the lanes' own refusals come from the lanes."""
+    if coming.output_tokens < 1:
+        raise InvalidParameter(f"max_tokens={coming.output_tokens} generates nothing; at least 1 is needed")
 
 
 def _sequence(coming: Coming, arrival_index: int) -> Sequence:
