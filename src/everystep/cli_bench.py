@@ -128,15 +128,16 @@ def _flags(flags: tuple[Callable[[Command], Command], ...]) -> Callable[[Command
 @_flags(CONTENDER_FLAGS)
 @_flags(LOAD_FLAGS)
 @click.option("--steps", "keeps_steps", is_flag=True, help="write the step log of a pass of each of our lanes")
+@click.option("--no-figures", is_flag=True, help="draw none; python -m everystep.bench.figures OUT does it later")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="folder")
 @click.option("--json", "as_json", is_flag=True, help="print the result file instead of tables")
 @setting_flags(SHARED_SETTINGS)
 @click.pass_context
-def bench(context: click.Context, /, out: Path, as_json: bool, **flags: Any) -> None:
+def bench(context: click.Context, /, out: Path, as_json: bool, no_figures: bool, **flags: Any) -> None:
     """Measure lanes, peers and other servers in turn: N prompts at once, or arrivals at a rate.
 
     Equal tokens for all, and only one contender works at a time. Peers that aren't installed are left out, in one line
-    each. Writes bench.json, .csv, .md and samples.jsonl.
+    each. Writes bench.json, .csv, .md, samples.jsonl and figures/.
     """
     settings = load_settings(given_flags(flags), os.environ)
     context.meta["everystep.debug"] = settings.log_level == "debug"
@@ -150,7 +151,7 @@ def bench(context: click.Context, /, out: Path, as_json: bool, **flags: Any) -> 
     order = order_of(flags, given)
     lineup = _lineup(settings, order.most_at_once, out, flags, "policies" in given)
     with Bar() as bar:
-        result = run(lineup, order, out, bar)
+        result = run(lineup, order, out, bar, draws=not no_figures)
     if as_json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
         return

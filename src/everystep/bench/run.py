@@ -12,6 +12,7 @@ from pathlib import Path
 
 from everystep.bench.closed_findings import ClosedOrder, closed_findings
 from everystep.bench.environment import environment
+from everystep.bench.figures import NEEDS_MATPLOTLIB, can_draw, draw_all, seats_by_load
 from everystep.bench.findings import Findings, Predict, write_files
 from everystep.bench.open_findings import open_findings
 from everystep.bench.open_order import OpenOrder
@@ -23,8 +24,10 @@ from everystep.bench.terminal import Bar
 Order = ClosedOrder | OpenOrder
 
 
-def run(lineup: Lineup, order: Order, out: Path, bar: Bar, predict: Predict | None = None) -> Result:
-    """Measure and write ``bench.json``, ``bench.csv``, ``bench.md``, ``samples.jsonl`` into ``out``.
+def run(
+    lineup: Lineup, order: Order, out: Path, bar: Bar, predict: Predict | None = None, *, draws: bool = True
+) -> Result:
+    """Measure and write ``bench.json``, ``bench.csv``, ``bench.md``, ``samples.jsonl``, ``figures/`` into ``out``.
 
     ``predict`` fills ``predicted_wall_s``.  However it ends, a signal included, every process that it started has
     ended when this returns or raises.
@@ -35,7 +38,18 @@ def run(lineup: Lineup, order: Order, out: Path, bar: Bar, predict: Predict | No
     except asyncio.CancelledError:  # by SIGTERM
         raise KeyboardInterrupt from None
     write_files(result, findings, out)
+    if draws:
+        _draw(result, findings, out, bar)
     return result
+
+
+def _draw(result: Result, findings: Findings, out: Path, bar: Bar) -> None:
+    """Without matplotlib a line says how to get figures; ``python -m everystep.bench.figures`` draws them later."""
+    if not can_draw():
+        bar.say(NEEDS_MATPLOTLIB)
+        return
+    bar.say("drawing ...")
+    draw_all(result, out / "figures", seats_by_load(findings.step_logs), bar.say)
 
 
 async def _measure(lineup: Lineup, order: Order, bar: Bar, predict: Predict | None) -> tuple[Result, Findings]:

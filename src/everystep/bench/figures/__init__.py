@@ -32,7 +32,7 @@ def draw_figures(
 ) -> list[Path]:
     """Draw ``bench.json``'s content and the lanes' step logs into the folder ``out``; the files written.
 
-    A figure without data is left out, in one line to ``say``.  Raises :class:`EverystepError` without matplotlib.
+    Figures without data are left out, in one line to ``say``.  Raises :class:`EverystepError` without matplotlib.
     """
     return draw_all(result, out, {"seats": steps or {}}, say)
 

@@ -1,6 +1,6 @@
 """All figures of one result into a folder.
 
-Owns names and order of the files, and the one line for each figure that has no data.
+Owns names and order of the files, and the line that says which had no data.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ def draw(
         **{name: partial(seats_figure, result, logs) for name, logs in step_logs.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
-    files = []
+    files, absent = [], []
     with rc_context(STYLE):  # type: ignore[arg-type]
         for name, make in makers.items():
             figure = make()
             if figure is None:
-                say(f"figure {name} is left out: {WITHOUT.get(name, WITHOUT['seats'])}")
+                absent.append(f"{name} ({WITHOUT.get(name, WITHOUT['seats'])})")
             else:
                 files += save(figure, out / name)
+    if absent:
+        say(f"figures left out: {', '.join(absent)}")
     return files
