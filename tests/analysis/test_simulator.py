@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from everystep.analysis.load import Arrival, closed
 from everystep.analysis.simulator import Machine, simulate
 from everystep.config import Settings
-from everystep.errors import ConfigError
+from everystep.errors import ConfigError, UnsupportedOption
 
 POLICIES = ("static", "per_token", "continuous")
 FOUR_SEATS = {"static_batch_size": 4, "per_token_batch_size": 4, "max_num_seqs": 4}
@@ -256,3 +256,42 @@ def test_a_policy_that_is_not_ours_is_refused_by_name():
 def test_a_load_out_of_order_is_refused():
     with pytest.raises(ConfigError, match="in order of time"):
         Schedule([Arrival(1.0, 5, 1), Arrival(0.0, 5, 1)], "static")
+
+
+# --- a line with a bound -------------------------------------------------------------------------
+def bounded(load, **settings):
+    machine = Machine(lambda plan: 1.0, 64, 16, 512)
+    return simulate(load, Settings(**(FOUR_SEATS | settings)), "static", machine, is_line_bounded=True).answers
+
+
+def test_who_finds_the_line_full_is_turned_away_and_who_comes_after_a_start_is_not():
+    """One seat, three seconds an answer: 1 and 2 wait, 3 is turned away, 4 comes after 1 got the seat at 3."""
+    load = [Arrival(at_s, 5, 3) for at_s in (0.0, 1.5, 1.5, 2.0, 4.25)]
+    answers = bounded(load, static_batch_size=1, max_queue=2)
+    assert [answer.is_whole for answer in answers] == [True, True, True, False, True]
+    assert answers[3].error == "2 sequences wait; the line holds 2 (--max-queue)"
+
+
+def test_a_start_is_known_only_when_its_step_has_ended():
+    load = [Arrival(at_s, 5, 3) for at_s in (0.0, 0.5, 1.0, 1.25)]
+    answers = bounded(load, static_batch_size=1, max_queue=1)
+    # The first got its seat at 0, which is heard of at 1: until then it counts as waiting.
+    assert [answer.is_whole for answer in answers] == [True, False, False, True]
+
+
+def test_the_line_has_a_bound_on_tokens_too_and_who_cannot_fit_takes_no_place_in_it():
+    load = [Arrival(0.0, 5, 3), Arrival(1.25, 700, 1), Arrival(1.25, 60, 1), Arrival(1.25, 41, 1), Arrival(1.25, 40, 1)]
+    answers = bounded(load, static_batch_size=1, max_queue_tokens=100)
+    assert "the line holds 100 (--max-queue-tokens)" in answers[1].error
+    assert "60 prompt tokens wait" in answers[3].error
+    assert [answer.is_whole for answer in answers] == [True, False, True, False, True]
+
+
+def test_the_line_of_a_closed_load_is_as_long_as_it_must_be():
+    assert Schedule(closed(300, 5, 1), "static", max_queue=1).outcome.wall_s == 75.0
+
+
+@pytest.mark.parametrize("name", ["queue_timeout", "request_timeout"])
+def test_deadlines_are_refused_not_ignored(name):
+    with pytest.raises(UnsupportedOption, match=f"{name}=5: deadlines aren't simulated"):
+        Schedule(closed(1, 5, 1), "static", **{name: 5.0})

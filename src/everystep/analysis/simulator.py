@@ -3,8 +3,7 @@
 Owns the order of events: who is in the line before which plan.  It is the order of :class:`everystep.engine.core` and
 its worker.  Ignorant of what a step costs (it is told) and of models (a token is a token).
 
-The line is as long as it must be, as the benchmark's is, and has no deadlines: ``max_queue`` and the time-outs of
-:class:`Settings` are the server's door, not its lanes'.
+Unless told otherwise the line is as long as it must be, and nobody is turned away for its length.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from itertools import pairwise
 
 from everystep.analysis.load import Arrival, Load
 from everystep.analysis.outcome import Answer, Outcome
-from everystep.analysis.virtual_engine import Coming, Leaving, Life, OnStep, VirtualEngine
+from everystep.analysis.virtual_engine import Coming, Door, Leaving, Life, OnStep, VirtualEngine
 from everystep.config import Settings
-from everystep.errors import ConfigError
+from everystep.errors import ConfigError, UnsupportedOption
 from everystep.sched import BlockPool
 from everystep.sched.from_settings import POLICIES, build_lanes
 from everystep.types import Policy, StepPlan
@@ -45,6 +44,7 @@ def simulate(
     aborts: Mapping[int, float] | None = None,
     on_step: OnStep | None = None,
     on_lane: Callable[[Policy], None] | None = None,
+    is_line_bounded: bool = False,
 ) -> Outcome:
     """Run ``load`` through one lane and say what became of it: an answer for every arrival, in its order.
 
@@ -55,20 +55,32 @@ def simulate(
 
     With ``step_s`` 1 and whole numbers as times, times are step numbers: no rounding can change who is in time.
 
-    Raises :class:`ConfigError` for a policy that isn't ours, or a load that isn't in order of time.
+    With ``is_line_bounded`` an arrival that finds ``settings.max_queue`` sequences or ``max_queue_tokens`` prompt
+    tokens waiting is turned away, as by a server that each arrival asks by a request of its own.
+
+    Raises :class:`ConfigError` for a policy that isn't ours, or a load that isn't in order of time, and
+    :class:`UnsupportedOption` for settings with deadlines: those are kept by the server's front, which isn't simulated.
     """
     if policy not in POLICIES:
         raise ConfigError(f"policy={policy!r} must be one of {', '.join(POLICIES)}")
     if any(later.at_s < earlier.at_s for earlier, later in pairwise(load)):
         raise ConfigError("a load's arrivals must be in order of time")
+    _refuse_deadlines(settings)
     pool = BlockPool(machine.num_blocks, machine.block_size, prefix_cache=settings.prefix_cache)
     lanes = build_lanes(settings, pool, machine.max_model_len, [policy])
     if on_lane is not None:
         on_lane(lanes[policy])
-    engine = VirtualEngine(lanes, machine.step_s, on_step or _nobody_listens)
+    door = Door(settings.max_queue, settings.max_queue_tokens) if is_line_bounded else Door()
+    engine = VirtualEngine(lanes, machine.step_s, on_step or _nobody_listens, door)
     engine.run(_messages(load, policy, machine.submit_s, aborts or {}))
     pool.check()
     return _outcome(load, engine, machine.deliver_s)
+
+
+def _refuse_deadlines(settings: Settings) -> None:
+    for name in ("queue_timeout", "request_timeout"):
+        if (seconds := getattr(settings, name)) is not None:
+            raise UnsupportedOption(f"{name}={seconds:g}: deadlines aren't simulated", param=name)
 
 
 def _messages(load: Load, policy: str, submit_s: float, aborts: Mapping[int, float]) -> Iterable[Coming | Leaving]:

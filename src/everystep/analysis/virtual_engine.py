@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from typing import cast
 
-from everystep.errors import EverystepError, InvalidParameter
+from everystep.errors import EverystepError, InvalidParameter, QueueFull
 from everystep.sampling_params import SamplingParams
 from everystep.sched.turns import Turns
 from everystep.types import Policy, SampledToken, Sequence, StepPlan, StepResult
@@ -53,13 +54,48 @@ class Life:
     error: str | None = None
 
 
+class Door:
+    """Who waits for a first seat, over all lanes, and whether one more may; the same rule as ``engine/door.py``.
+
+    A start is heard of when its step ends: who comes during that step still finds the other in line.
+    """
+
+    def __init__(self, max_sequences: float = inf, max_tokens: float = inf) -> None:
+        self._max_sequences = max_sequences
+        self._max_tokens = max_tokens
+        self._waiting: dict[str, int] = {}  # sequence id → prompt tokens
+        self._num_tokens = 0
+
+    def enter(self, sequence_id: str, num_tokens: int) -> None:
+        """Raises :class:`QueueFull` where the line is at its bound."""
+        if len(self._waiting) + 1 > self._max_sequences:
+            raise QueueFull(f"{len(self._waiting)} sequences wait; the line holds {self._max_sequences} (--max-queue)")
+        if self._num_tokens + num_tokens > self._max_tokens:
+            raise QueueFull(
+                f"{self._num_tokens} prompt tokens wait; the line holds {self._max_tokens} (--max-queue-tokens)"
+            )
+        self._waiting[sequence_id] = num_tokens
+        self._num_tokens += num_tokens
+
+    def leave(self, sequence_id: str) -> None:
+        """Got a seat, or is gone.  One that got its seat earlier isn't here: no error."""
+        self._num_tokens -= self._waiting.pop(sequence_id, 0)
+
+
 class VirtualEngine:
     """Several lanes on one machine.  ``lives`` and ``seat_steps`` are what a run leaves behind."""
 
-    def __init__(self, lanes: Mapping[str, Policy], step_s: Callable[[StepPlan], float], on_step: OnStep) -> None:
+    def __init__(
+        self,
+        lanes: Mapping[str, Policy],
+        step_s: Callable[[StepPlan], float],
+        on_step: OnStep,
+        door: Door | None = None,
+    ) -> None:
         self.lives: dict[int, Life] = {}
         self.seat_steps = {"working": 0, "held": 0, "empty": 0}
         self._turns = Turns(lanes)
+        self._door = door or Door()
         self._step_s = step_s
         self._on_step = on_step
         self._inbox: deque[Coming | Leaving] = deque()
@@ -88,6 +124,8 @@ class VirtualEngine:
         self._count_seats(lane, plan)
         self._on_step(plan, start_s, end_s)
         self._drain(end_s)
+        for sequence_id in lane.last_started:
+            self._door.leave(sequence_id)
         for event in lane.apply(plan, self._result):
             self.lives[int(event.sequence_id)].token_times_s.append(end_s)
             if event.finish_reason is not None:
@@ -123,8 +161,10 @@ class VirtualEngine:
         self._num_arrivals += 1
         try:
             _check_output(coming)
+            self._door.enter(sequence.sequence_id, coming.prompt_tokens)
             self._turns.lanes[coming.policy].add(sequence)
         except EverystepError as error:
+            self._door.leave(sequence.sequence_id)
             life.error = error.message
             return
         self._drawn[sequence.sequence_id] = TOKEN
@@ -134,6 +174,7 @@ class VirtualEngine:
         sequence_id = str(leaving.index)
         if any(lane.abort(sequence_id) for lane in self._turns.lanes.values()):
             self.lives[leaving.index].error = "aborted"
+            self._door.leave(sequence_id)
             del self._drawn[sequence_id]
 
 
