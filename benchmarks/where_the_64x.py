@@ -45,7 +45,7 @@ class Worker:
 
     def run(self, case: Case, prompts: list[list[int]]) -> dict[str, Any]:
         order = asdict(case) | {"prompts": prompts}
-        del order["process"]
+        del order["process"], order["passes"]
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -93,11 +93,20 @@ def measure(cases: Mapping[str, Case], repeats: int, workers: Mapping[str, Worke
     for round_number in range(repeats):
         turn = round_number % len(names)
         for name in names[turn:] + names[:turn]:
-            time.sleep(REST_S)
-            reply = workers[cases[name].process].run(cases[name], prompts_of(cases[name], round_number))
+            reply = turn_of(cases[name], workers[cases[name].process], round_number)
             measured[name].append(reply)
             print(f"round {round_number}: {name}: {reply['wall_s']:.3f} s", file=sys.stderr, flush=True)
     return measured
+
+
+def turn_of(case: Case, worker: Worker, round_number: int) -> dict[str, Any]:
+    """The pass whose wall time is the median; ``walls_s`` has all."""
+    replies = []
+    for number in range(case.passes):
+        time.sleep(REST_S)
+        replies.append(worker.run(case, prompts_of(case, round_number * case.passes + number)))
+    replies.sort(key=lambda reply: float(reply["wall_s"]))
+    return replies[len(replies) // 2] | {"walls_s": [reply["wall_s"] for reply in replies]}
 
 
 def run_piece(name: str, given: argparse.Namespace) -> None:
@@ -184,6 +193,18 @@ def rows_lines(reports: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def draw_figures(reports: Mapping[str, Any], out: Path) -> None:
+    """What the tables say, as figures; the machine is the last piece's."""
+    from where_the_64x_figures import Part, draw
+
+    last = reports["picture"]
+    result = {"environment": last["environment"], "settings": {"model": last["model"]}}
+    is_whole = product(CHAIN, reports) is not None and TOTAL.piece in reports
+    parts = [Part(link.short, statistics.median(ratios(link, reports))) for link in CHAIN] if is_whole else []
+    measured = statistics.median(ratios(TOTAL, reports)) if is_whole else None
+    draw(parts, measured, json.loads((out / "steps.json").read_text()), result, out / "figures")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/where-the-64x"))
@@ -194,14 +215,17 @@ def main() -> None:
     run.add_argument("--torch-python", default=sys.executable, help="a Python with torch and transformers")
     run.add_argument("--repeats", type=int, help="rounds, instead of the piece's own")
     commands.add_parser("table")
+    commands.add_parser("figures", help="of the chain and of seats, into OUT/figures")
     given = parser.parse_args()
-    if given.command == "table":
-        print(
-            table({path.stem: json.loads(path.read_text()) for path in given.out.glob("*.json") if path.stem in PIECES})
-        )
+    if given.command == "run":
+        for name in given.pieces:
+            run_piece(name, given)
         return
-    for name in given.pieces:
-        run_piece(name, given)
+    reports = {path.stem: json.loads(path.read_text()) for path in given.out.glob("*.json") if path.stem in PIECES}
+    if given.command == "table":
+        print(table(reports))
+    else:
+        draw_figures(reports, given.out)
 
 
 if __name__ == "__main__":
