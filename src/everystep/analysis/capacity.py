@@ -101,7 +101,8 @@ class _Planner:
         """What one replica takes, of all draws and of each."""
         self.say("highest rate")
         saturated = self.trials.saturated_rate(self.case)
-        highest = self.trials.highest_rate(self.case, saturated * FIRST_GUESS, stride=WIDE_STRIDE)
+        guess = self.trials.highest_rate(self.case, saturated * FIRST_GUESS, stride=WIDE_STRIDE, draw=0)
+        highest = self.trials.highest_rate(self.case, guess or saturated * FIRST_GUESS)
         if highest == 0.0:
             lowest = self.trials.probe(self.case, saturated * FIRST_GUESS / REACH)
             words = f"{in_words(lowest, self.trials.slo)}, at {lowest.rate:.2g} requests a second"
@@ -129,8 +130,7 @@ class _Planner:
 
     def _plan(self, rates: Rates, alone: Probe, what_if: tuple[WhatIf, ...], policies: tuple[WhatIf, ...]) -> Plan:
         shape = self.trials.shape
-        at_planned = self.trials.probe(self.case, rates.planned)
-        used = self.trials.usage(self.case, at_planned)
+        at_planned, used = self.trials.probe_with_usage(self.case, rates.planned)
         replicas = replicas_for(rates.offered, rates.planned)
         span_s = shape.at(rates.planned)[-1].at_s
         return Plan(

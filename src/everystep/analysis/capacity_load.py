@@ -47,22 +47,24 @@ class LoadShape:
         return _mean([arrival.output_tokens for draw in self.draws for arrival in draw])
 
 
-def drawn_shape(process: Process, prompt: Lengths, output: Lengths, num: int, seeds: Sequence[int]) -> LoadShape:
+def drawn_shape(
+    process: Process, prompt: Lengths, output: Lengths, num: int, seeds: Sequence[int], name: str = "open"
+) -> LoadShape:
     """A made-up load: a draw of ``num`` requests for each seed.  Lengths are :class:`Stratified`."""
     loads = []
     for seed in seeds:
         rng = Random(seed)
         prompts, outputs = Stratified(prompt, num, rng), Stratified(output, num, rng)
         loads.append(process(1.0, num, prompts, outputs, rng))
-    return load_shape(loads, f"prompts {prompt}, outputs {output}")
+    return load_shape(loads, f"{name} arrivals, prompts {prompt}, answers {output}")
 
 
 class Stratified:
     """As many lengths as there are requests, in the law's own proportions; which comes when is chance.
 
-    Every :data:`STRATUM`-th of a larger sorted sample, shuffled (stratified sampling; Owen, *Monte Carlo theory, methods
-    and examples*, ch. 8).  How many of 1,000 prompts are very long is then no luck, and it is mostly the longest that
-    make a 99th percentile.
+    Every :data:`STRATUM`-th of a larger sorted sample, shuffled (stratified sampling; Owen, *Monte Carlo theory,
+    methods and examples*, ch. 8).  How many of 1,000 prompts are very long is then no luck, and it is mostly the
+    longest that make a 99th percentile.
     """
 
     def __init__(self, lengths: Lengths, num: int, rng: Random) -> None:

@@ -46,7 +46,7 @@ class Probe:
 
 def probe(case: Case, loads: Sequence[Load], rate: float, slo: Slo) -> Probe:
     """Simulate each draw by itself and judge them together."""
-    outcomes = [simulate(load, case.settings, case.policy, case.machine) for load in loads]
+    outcomes = [simulate(load, case.settings, case.policy, case.machine, is_line_bounded=True) for load in loads]
     return judge(outcomes, rate, slo)
 
 
@@ -97,9 +97,10 @@ class _HopelessError(Exception):
 def holds(case: Case, loads: Sequence[Load], rate: float, slo: Slo) -> bool:
     """As :func:`probe`, but a rate that is hopeless isn't simulated to its end."""
     late = _LateFirstTokens(slo.ttft_s, sum(map(len, loads)), case.machine.submit_s + case.machine.deliver_s)
+    on_step = late.on_step if slo.ttft_s is not None else None
     try:
         outcomes = [
-            simulate(load, case.settings, case.policy, case.machine, on_step=late.on_step if slo.ttft_s else None)
+            simulate(load, case.settings, case.policy, case.machine, on_step=on_step, is_line_bounded=True)
             for load in loads
         ]
     except _HopelessError:
@@ -116,7 +117,7 @@ class _LateFirstTokens:
         self._num_left = num_requests - math.floor(SHARE * (num_requests - 1))
 
     def on_step(self, plan: StepPlan, start_s: float, end_s: float) -> None:
-        """Rows that read a prompt stand last in a continuous plan, in the others they are few: from the end."""
+        """A row whose sequence has made nothing yet draws its first token as it reaches the prompt's end."""
         for row in plan.rows:
             sequence = row.sequence
             is_late = end_s - sequence.arrival_s > self._bound_s

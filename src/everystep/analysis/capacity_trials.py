@@ -14,7 +14,7 @@ from everystep.analysis.capacity_load import MIN_REQUESTS, LoadShape
 from everystep.analysis.capacity_plan import RoundLaw
 from everystep.analysis.capacity_probe import Probe, holds, probe
 from everystep.analysis.capacity_search import REACH, TOLERANCE, highest_rate
-from everystep.analysis.capacity_usage import Usage, usage
+from everystep.analysis.capacity_usage import Usage, probe_with_usage
 from everystep.analysis.load import Arrival, Load
 from everystep.analysis.outcome import Slo
 from everystep.analysis.simulator import simulate
@@ -46,8 +46,8 @@ class Trials:
     def probe(self, case: Case, rate: float) -> Probe:
         return probe(case, self._loads(rate), rate, self.slo)
 
-    def usage(self, case: Case, at_rate: Probe) -> Usage:
-        return usage(case, self._loads(at_rate.rate), at_rate.rate, at_rate.e2e_mean_s)
+    def probe_with_usage(self, case: Case, rate: float) -> tuple[Probe, Usage]:
+        return probe_with_usage(case, self._loads(rate), rate, self.slo)
 
     def alone(self, case: Case) -> Probe:
         """Requests that have the replica for themselves, with the load's own spread of lengths."""

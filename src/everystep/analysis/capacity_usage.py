@@ -1,16 +1,18 @@
 """What a replica was busy with at a rate: steps, seats, tokens, blocks, and why others waited.
 
-Owns the shares and what they are shares of.  Ignorant of objectives.
+Owns the shares and what they are shares of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from everystep.analysis.capacity_cases import Case
+from everystep.analysis.capacity_probe import Probe, judge
 from everystep.analysis.load import Load
-from everystep.analysis.outcome import Outcome
+from everystep.analysis.outcome import Outcome, Slo
 from everystep.analysis.simulator import simulate
 from everystep.types import Policy, StepPlan
 
@@ -31,15 +33,14 @@ class Usage:
     waiting: Mapping[str, float]  # share of step time in which somebody waited, by the cause of the head of the line
 
 
-def usage(case: Case, loads: Sequence[Load], rate: float, e2e_mean_s: float) -> Usage:
-    """Simulate the draws once more and look at every step.  ``e2e_mean_s`` is the clients', for Little's law."""
+def probe_with_usage(case: Case, loads: Sequence[Load], rate: float, slo: Slo) -> tuple[Probe, Usage]:
+    """As :func:`everystep.analysis.capacity_probe.probe`, with an eye on every step."""
     meter = _Meter(case.machine.block_size)
-    outcomes = [
-        simulate(load, case.settings, case.policy, case.machine, on_lane=meter.on_lane, on_step=meter.on_step)
-        for load in loads
-    ]
+    run = partial(simulate, on_lane=meter.on_lane, on_step=meter.on_step, is_line_bounded=True)
+    outcomes = [run(load, case.settings, case.policy, case.machine) for load in loads]
+    probed = judge(outcomes, rate, slo)
     budget = case.settings.max_num_batched_tokens if case.policy == "continuous" else None
-    return meter.usage(outcomes, budget, case.machine.num_blocks, rate * e2e_mean_s)
+    return probed, meter.usage(outcomes, budget, case.machine.num_blocks, rate * probed.e2e_mean_s)
 
 
 @dataclass(slots=True)
