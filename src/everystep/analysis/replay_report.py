@@ -78,7 +78,7 @@ def describe_input(line: Submitted | Aborted) -> str:
         return f"{line.at_s:.6f} s: {line.sequence_id} is ended: {line.reason}"
     return (
         f"{line.at_s:.6f} s: {line.sequence_id} for {line.lane}: {len(line.prompt_ids)} prompt tokens, "
-        f"at most {line.params.get('max_tokens', 'the default')} new, priority {line.priority}"
+        f"at most {line.params.get('max_tokens')} new, priority {line.priority}"
     )
 
 

@@ -52,7 +52,7 @@ def build_core(
     start_up: StartUp | None = None,
     num_blocks: int | None = None,
 ) -> tuple[EngineCore, EngineInfo]:
-    """A warm core and what it is.  ``runner`` and ``num_blocks`` replace what the settings and the memory would give."""
+    """A warm core and what it is.  ``runner`` and ``num_blocks`` replace what settings and memory would give."""
     start_up = start_up or StartUp()
     check_settings(settings)
     with start_up.part("open model"):

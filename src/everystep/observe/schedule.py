@@ -51,7 +51,7 @@ class Submitted(msgspec.Struct, frozen=True, tag_field="line", tag="submit", omi
     request_id: str
     lane: str
     prompt_ids: tuple[int, ...]
-    params: dict[str, Any]  # of SamplingParams, those that aren't the default
+    params: dict[str, Any]  # of SamplingParams: max_tokens, and those that aren't the default
     seed: int
     eos_token_ids: tuple[int, ...] = ()
     priority: int = 0

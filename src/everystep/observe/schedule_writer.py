@@ -155,6 +155,7 @@ class ScheduleWriter:
 
 
 def _given(params: SamplingParams) -> dict[str, Any]:
-    """The parameters that aren't the default."""
+    """How many tokens, and the parameters that aren't the default."""
     values = {name: getattr(params, name) for name in _PARAM_NAMES}
-    return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
+    others = {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
+    return {"max_tokens": params.max_tokens, **others}
