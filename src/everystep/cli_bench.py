@@ -23,6 +23,7 @@ from everystep.flags import Command, given_flags, setting_flags
 from everystep.settings_sources import load_settings
 
 if TYPE_CHECKING:
+    from everystep.bench.calibrate_predict import Predictor
     from everystep.bench.peers.roster import Lineup
 
 DEFAULT_POLICIES = "static,per_token,continuous"
@@ -127,6 +128,13 @@ def _flags(flags: tuple[Callable[[Command], Command], ...]) -> Callable[[Command
 @click.command()
 @_flags(CONTENDER_FLAGS)
 @_flags(LOAD_FLAGS)
+@click.option("--calibrate", is_flag=True, help="fit what a step costs, in under a minute: calibration.json in --out")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="predict our lanes' wall times from this, beside the measured ones",
+)
 @click.option("--steps", "keeps_steps", is_flag=True, help="write the step log of a pass of each of our lanes")
 @click.option("--no-figures", is_flag=True, help="draw none; python -m everystep.bench.figures OUT does it later")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="folder")
@@ -147,17 +155,47 @@ def bench(context: click.Context, /, out: Path, as_json: bool, no_figures: bool,
     from everystep.bench.run import run
     from everystep.bench.terminal import Bar, show
 
-    given = {name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    given = {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if flags["calibrate"]:
+        _calibrate(settings, given, out, as_json, flags)
+        return
     order = order_of(flags, given)
     lineup = _lineup(settings, order.most_at_once, out, flags, "policies" in given)
+    predict = _predictor(flags["calibration"], lineup)
     with Bar() as bar:
-        result = run(lineup, order, out, bar, draws=not no_figures)
+        result = run(lineup, order, out, bar, predict, draws=not no_figures)
     if as_json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
         return
     show(all_tables(result))
     for line in (day_line(result), *result["notes"], f"written: {out}/bench.json, .csv, .md, samples.jsonl"):
         print(line)
+
+
+def _calibrate(settings: Settings, given: set[str], out: Path, as_json: bool, flags: dict[str, Any]) -> None:
+    from everystep.bench.calibrate_command import check_alone, run_calibration
+    from everystep.bench.calibrate_tables import cost_table, fit_lines
+    from everystep.bench.peers.targets import parse_target
+    from everystep.bench.terminal import Bar, show
+
+    check_alone(given)
+    settings, targets = _for_servers(settings, settings.max_num_seqs), tuple(map(parse_target, flags["urls"]))
+    with Bar() as bar:
+        found, lines = run_calibration(settings, targets, out, flags["seed"], bar.say)
+    if as_json:
+        print((out / "calibration.json").read_text(encoding="utf-8"), end="")
+        return
+    show([cost_table(found)])
+    for line in (*fit_lines(found), *lines):
+        print(line)
+
+
+def _predictor(calibration: Path | None, lineup: Lineup) -> Predictor | None:
+    if calibration is None:
+        return None
+    from everystep.bench.calibrate_predict import predictor
+
+    return predictor(calibration, lineup.settings, lineup.urls)
 
 
 def _require_client() -> None:
