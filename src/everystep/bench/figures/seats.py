@@ -88,8 +88,8 @@ def draw_lane(axes: Axes, lane: str, each: LaneMap, colours: Mapping[str, str]) 
             named.add(one.sequence_id)
             _number(axes, one, numbers[one.sequence_id], colours[one.sequence_id])
     if len(each.starts_s) <= MOST_BORDERS:
-        axes.vlines(each.starts_s, 0, each.num_seats, color="white", lw=0.4)
-    axes.hlines(range(1, each.num_seats), 0, each.end_s, color="white", lw=0.8)
+        _lines(axes, [((start_s, start_s), (0, each.num_seats)) for start_s in each.starts_s], 0.4)
+    _lines(axes, [((0, each.end_s), (seat, seat)) for seat in range(1, each.num_seats)], 0.8)
     axes.set_ylim(each.num_seats, 0)
     seats = range(0, each.num_seats, -(-each.num_seats // MOST_SEAT_NAMES))
     axes.set_yticks([seat + 0.5 for seat in seats], labels=[str(seat) for seat in seats])
@@ -98,6 +98,13 @@ def draw_lane(axes: Axes, lane: str, each: LaneMap, colours: Mapping[str, str]) 
     words = f"{lane}: {digits(each.end_s)} s, {len(each.starts_s)} steps"
     held = each.held_share
     axes.set_title(words + (f", {held:.0%} of taken seats held" if held else ""), loc="left", size=10)
+
+
+def _lines(axes: Axes, ends: Sequence[tuple[tuple[float, float], tuple[float, float]]], width_pt: float) -> None:
+    """White lines as one path: a path each would be most of the file."""
+    xs = [x for across, _ in ends for x in (*across, math.nan)]
+    ys = [y for _, down in ends for y in (*down, math.nan)]
+    axes.plot(xs, ys, color="white", lw=width_pt)
 
 
 def _number(axes: Axes, one: Stretch, number: int, colour: str) -> None:
