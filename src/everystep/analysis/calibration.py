@@ -63,7 +63,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         :class:`Machine` and win.
         """
         fields: dict[str, Any] = {
-            "step_s": self.cost.step_s,
+            "step_s": self.cost.in_order(),
             "num_blocks": self.num_blocks,
             "block_size": self.block_size,
             "max_model_len": self.max_model_len,

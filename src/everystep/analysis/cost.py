@@ -6,16 +6,16 @@ were measured.  Fitting needs scipy; predicting needs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from everystep.analysis.percentiles import percentile
-from everystep.analysis.step_work import StepWork, TimedStep, work_of
+from everystep.analysis.step_work import StepWork, TimedStep, Widths, work_of
 from everystep.errors import EverystepError
-from everystep.types import StepPlan
+from everystep.types import Row, StepPlan
 
 # A token more costs another price in a narrow step than in a wide one, since kernels change with the width: a matrix
 # times a vector reads the weights for each token, a matrix times a matrix for all.  So there are bands, as with taxes.
@@ -24,6 +24,7 @@ BANDS = tuple(zip(BAND_EDGES, (*BAND_EDGES[1:], None), strict=True))
 FEATURES: dict[str, str] = {
     "step": "a step with one new token",
     "wide": "a step with more than one: the graph of fixed shapes serves a lone token",
+    "new_width": "a step with another number of tokens than the last wide one: the graph prepares itself anew",
     **{
         f"tokens_{low + 1}_to_{high}" if high else f"tokens_over_{low}": "a new token within this band of the step's"
         for low, high in BANDS
@@ -33,10 +34,8 @@ FEATURES: dict[str, str] = {
     "attention": "a pair of a new token and one that it looks at",
 }
 MIN_STEPS = 30
-OUTLIER_SIGMAS = 4.0  # a step so far off what the others make likely was a stalled machine's
-MIN_OUTLIER = 0.15  # but never less off than by this share
-MAX_OUTLIER_SHARE = 0.2
-MAD_TO_SIGMA = 1.4826  # of normal residuals
+OUTLIER_FACTOR = 1.5  # a step that took over so many times what the others make likely, or under: it was stalled
+MAX_OUTLIER_SHARE = 0.1
 FIT_ROUNDS = 6
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p50": 0.50, "p95": 0.95, "p99": 0.99}
 
@@ -54,11 +53,16 @@ def features(work: StepWork) -> tuple[float, ...]:
     return (
         1.0,
         float(tokens > 1),
+        float(work.is_new_width),
         *bands,
         work.num_sampled,
         work.context_tokens,
         work.attention_products,
     )
+
+
+def _begins_a_load(row: Row) -> bool:
+    return row.start == 0 and row.sequence.arrival_index == 0 and row.sequence.num_preemptions == 0
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,20 @@ class CostModel:
         object.__setattr__(self, "_ordered", tuple(self.seconds[name] for name in FEATURES))
 
     def step_s(self, plan: StepPlan) -> float:
-        """Predicted seconds from this step's start to the next step's."""
-        return self.work_s(work_of(plan))
+        """Predicted seconds from this step's start to the next step's, of a step that stands alone."""
+        return self.work_s(work_of(plan, Widths()))
+
+    def in_order(self) -> Callable[[StepPlan], float]:
+        """The same for plans that are told in the order in which they run, as a simulation tells them."""
+        widths = Widths()
+
+        def step_s(plan: StepPlan) -> float:
+            nonlocal widths
+            if any(_begins_a_load(row) for row in plan.rows):
+                widths = Widths()  # one load's cost mustn't depend on the load that was simulated before
+            return self.work_s(work_of(plan, widths))
+
+        return step_s
 
     def work_s(self, work: StepWork) -> float:
         """The same, of counts."""
@@ -111,7 +127,7 @@ def fit(steps: Sequence[TimedStep]) -> Fit:
     for _ in range(FIT_ROUNDS):
         prices = _least_squares(counts[kept], seconds[kept], predicted[kept])
         predicted = counts @ prices
-        kept = _inliers(seconds / predicted - 1.0)
+        kept = np.abs(np.log(predicted / seconds)) <= np.log(OUTLIER_FACTOR)
     num_outliers = len(steps) - int(kept.sum())
     if num_outliers > MAX_OUTLIER_SHARE * len(steps):
         raise CalibrationFailed(
@@ -146,12 +162,6 @@ def _least_squares(counts: Floats, seconds: Floats, unit_s: Floats) -> Floats:
     scale = np.maximum(weighted.max(axis=0), 1e-300)  # counts differ by millions: columns of one size
     prices: Floats = nnls(weighted / scale, seconds / unit_s)[0] / scale
     return prices
-
-
-def _inliers(relative: Floats) -> npt.NDArray[np.bool_]:
-    """``[steps]``, by the median absolute deviation, which a few stalled steps don't move."""
-    off = np.abs(relative - np.median(relative))
-    return off <= max(OUTLIER_SIGMAS * MAD_TO_SIGMA * float(np.median(off)), MIN_OUTLIER)
 
 
 def _judged(cost: CostModel, predicted: Floats, seconds: Floats, num_outliers: int) -> Fit:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everystep.analysis.cost import CostModel
-from everystep.analysis.step_work import StepWork
+from everystep.analysis.step_work import StepWork, Widths
 from everystep.errors import ConfigError
 
 
@@ -28,10 +28,13 @@ class Round:
 
     def steps(self) -> list[StepWork]:
         """What each of its steps computes; the first reads the prompts and draws the first tokens."""
-        rows, prompt = self.batch_size, self.prompt_tokens
-        read = StepWork(rows, rows * prompt, rows, rows * prompt, rows * prompt * (prompt + 1) // 2)
-        contexts = (rows * (prompt + drawn) for drawn in range(1, self.output_tokens))
-        return [read, *(StepWork(rows, rows, rows, context, context) for context in contexts)]
+        rows, prompt, widths = self.batch_size, self.prompt_tokens, Widths()
+        read, pairs = rows * prompt, rows * prompt * (prompt + 1) // 2
+        steps = [StepWork(rows, read, rows, read, pairs, widths.is_new(read))]
+        for drawn in range(1, self.output_tokens):
+            context = rows * (prompt + drawn)
+            steps.append(StepWork(rows, rows, rows, context, context, widths.is_new(rows)))
+        return steps
 
 
 def round_s(cost: CostModel, one: Round) -> float:

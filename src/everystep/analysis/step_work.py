@@ -22,6 +22,24 @@ class StepWork:
     num_sampled: int  # rows that draw a token: the model's head is computed for these alone
     context_tokens: int  # keys and values that are read, each row's once
     attention_products: int  # pairs of a new token and a token that it looks at
+    is_new_width: bool  # more than one new token, and not as many as in the last step of more than one
+
+
+class Widths:
+    """Remembers the last width.  A graph of free shapes prepares itself anew for another one.
+
+    A step of one token has a graph of its own, so it is no such step and changes nothing for those after it.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def is_new(self, num_new_tokens: int) -> bool:
+        """Of the next step; the first wide one is new."""
+        if num_new_tokens <= 1:
+            return False
+        is_new, self._last = num_new_tokens != self._last, num_new_tokens
+        return is_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +50,8 @@ class TimedStep:
     seconds: float
 
 
-def work_of(plan: StepPlan) -> StepWork:
-    """Of a plan that hasn't been applied yet."""
+def work_of(plan: StepPlan, widths: Widths) -> StepWork:
+    """Of a plan that hasn't been applied yet, after those that ``widths`` has seen."""
     new_tokens = num_sampled = context = products = 0
     for row in plan.rows:
         new, end = row.num_new_tokens, row.start + row.num_new_tokens
@@ -41,7 +59,7 @@ def work_of(plan: StepPlan) -> StepWork:
         context += end
         products += _products(new, end)
         num_sampled += end == len(row.sequence.token_ids)
-    return StepWork(len(plan.rows), new_tokens, num_sampled, context, products)
+    return StepWork(len(plan.rows), new_tokens, num_sampled, context, products, widths.is_new(new_tokens))
 
 
 def works_of(steps: Sequence[Mapping[str, Any]]) -> list[StepWork]:
@@ -53,7 +71,8 @@ def works_of(steps: Sequence[Mapping[str, Any]]) -> list[StepWork]:
     last_read = {
         row["sequence_id"]: step["step"] for step in steps for row in step["rows"] if row["phase"] == "prefill"
     }
-    return [_work_of_record(step, last_read) for step in steps]
+    widths = Widths()
+    return [_work_of_record(step, last_read, widths) for step in steps]
 
 
 def timed_steps(steps: Sequence[Mapping[str, Any]]) -> list[TimedStep]:
@@ -69,14 +88,16 @@ def timed_steps(steps: Sequence[Mapping[str, Any]]) -> list[TimedStep]:
     ]
 
 
-def _work_of_record(step: Mapping[str, Any], last_read: Mapping[str, int]) -> StepWork:
+def _work_of_record(step: Mapping[str, Any], last_read: Mapping[str, int], widths: Widths) -> StepWork:
     rows = [row for row in step["rows"] if row["phase"] != "held"]
+    num_new_tokens = sum(row["new_tokens"] for row in rows)
     return StepWork(
         num_rows=len(rows),
-        num_new_tokens=sum(row["new_tokens"] for row in rows),
+        num_new_tokens=num_new_tokens,
         num_sampled=sum(row["phase"] == "decode" or last_read[row["sequence_id"]] == step["step"] for row in rows),
         context_tokens=sum(row["context_tokens"] for row in rows),
         attention_products=sum(_products(row["new_tokens"], row["context_tokens"]) for row in rows),
+        is_new_width=widths.is_new(num_new_tokens),
     )
 
 
