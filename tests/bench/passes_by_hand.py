@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from everystep.analysis.load import Arrival, Load
+from everystep.analysis.outcome import Answer, Outcome
 from everystep.bench.passes import Pass
+from everystep.bench.served import Client, Served
 
-Answer = Callable[[Sequence[Sequence[int]], int], Pass]
+Answered = Callable[[Sequence[Sequence[int]], int], Pass]
 
 
 def honest(prompts: Sequence[Sequence[int]], max_tokens: int) -> Pass:
@@ -22,15 +25,24 @@ class ContenderByHand:
         self,
         policy: str,
         asked: list[tuple[str, list[list[int]], int]],
-        answer: Answer = honest,
+        answer: Answered = honest,
         engine: str = "everystep",
     ) -> None:
         self.engine = engine
         self.policy = policy
         self.label = policy
         self.about = "made by hand"
+        self.served: list[tuple[str, list[Arrival], list[list[int]]]] = []
+        self.takes_s: Callable[[float], float] = lambda at_s: 0.5  # of an open load's request, by when it comes
         self._asked = asked
         self._answer = answer
+
+    async def serve(self, load: Load, prompts: Sequence[Sequence[int]]) -> Served:
+        self.served.append((self.policy, list(load), [list(prompt) for prompt in prompts]))
+        answers = tuple(Answer(one, (one.at_s + self.takes_s(one.at_s),), one.output_tokens) for one in load)
+        seat_steps = {"working": len(load), "held": 0, "empty": 3}
+        wall_s = max(answer.token_times_s[-1] for answer in answers)
+        return Served(Outcome(answers, wall_s, seat_steps), Client(0.0, (0.0,) * len(load)))
 
     async def measure(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> Pass:
         self._asked.append((self.policy, [list(prompt) for prompt in prompts], max_tokens))

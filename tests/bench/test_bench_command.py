@@ -78,6 +78,41 @@ def test_a_server_that_runs_already_is_measured_with_its_key_and_left_alone(tmp_
         assert server.process.poll() is None
 
 
+def test_an_open_load_alternates_our_own_server_and_one_asked_as_anybodys(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        both = ["--url", f"there={server.url}", "--api", "openai", "--engine", "everystep", "--policies", "static"]
+        load = ["--rate", "40,80", "--requests", "25", "--prompt-tokens", "uniform:2,9", "--max-tokens", "3"]
+        done = bench(tmp_path, *both, *load, "--slo-ttft", "60", "--steps", "--no-figures", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {(run["engine"], run["policy"], run["rate"], run["n"]) for run in result["runs"]} == {
+        (engine, policy, rate, 25)
+        for engine, policy in (("there", "own"), ("everystep", "static"))
+        for rate in (40, 80)
+    }
+    assert [run["engine"] for run in result["runs"]] == ["there", "everystep", "everystep", "there"]
+    for run in result["runs"]:
+        assert (run["num_failed"], run["slo_share"]) == (0, 1.0)
+        assert run["ttft_s"]["p50"] > 0
+    assert all(run["seat_steps"]["working"] == 75 for run in result["runs"] if run["policy"] == "static")
+    _check_open_files(tmp_path / "results")
+
+
+def _check_open_files(results: Path) -> None:
+    samples = [json.loads(line) for line in (results / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(samples) == 4 * 25
+    log = json.loads((results / "steps-static-80.json").read_text(encoding="utf-8"))
+    assert sum(row["phase"] != "held" for step in log["static"] for row in step["rows"]) == 75, "no warm-up in it"
+
+
+def test_a_closed_load_through_the_native_stream(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        how = ["--url", server.url, "--api", "native", "--policies", "per_token", "--no-figures", "--json"]
+        done = bench(tmp_path, *how, "-n", "1,5", "--repeats", "1", "--max-tokens", "3")
+    assert done.returncode == 0, done.stderr
+    assert [(run["n"], run["seat_steps"]["working"]) for run in json.loads(done.stdout)["runs"]] == [(1, 3), (5, 15)]
+
+
 def test_a_server_that_isnt_there_is_one_line(tmp_path: Path) -> None:
     done = bench(tmp_path, "--url", "http://127.0.0.1:9", "-n", "1")
     assert done.returncode == 1
@@ -110,6 +145,10 @@ def test_an_interrupted_benchmark_leaves_no_process(tmp_path: Path, number: sign
         (["--repeats", "1,2"], "--repeats has 2 numbers, -n has 4"),
         (["-n", "0,1"], "0 is below 1"),
         (["-n", "many"], "isn't a list of whole numbers"),
+        (["--rate", "2", "-n", "4"], "-n is of closed loads, and --rate and --dataset are of open ones"),
+        (["--rate", "-2"], "--rate -2: requests a second must be above 0"),
+        (["--dataset", "no-such.jsonl"], "can't read no-such.jsonl"),
+        (["--url", "localhost:8000"], "give [NAME=]http://HOST:PORT"),
         (["--policies", "fifo"], "'fifo' is none of static, per_token, continuous, vllm"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from everystep.analysis.load import Arrival
 from everystep.bench.passes import BenchFailed
 from everystep.bench.peers.genai import running_genai
 
@@ -62,6 +63,20 @@ async def test_arrivals_and_counts_come_back_per_prompt(stub: Path) -> None:
     assert third[0] > first[-1], "two at a time: the third begins when the first two have ended"
     assert measured.wall_s >= third[-1]
     assert "loading" in (stub / "log").read_text()
+
+
+async def test_requests_of_an_open_load_go_in_when_they_are_due_with_their_own_lengths(stub: Path) -> None:
+    load = [Arrival(0.0, 3, 2), Arrival(0.05, 3, 5), Arrival(0.05, 3, 1)]
+    async with running_genai(sys.executable, Path("model.gguf"), LIMITS, stub / "log") as contender:
+        await contender.hello()
+        served = await contender.serve(load, [[1, 2, 3]] * 3)
+    answers = served.outcome.answers
+    assert [(answer.num_tokens, len(answer.token_times_s)) for answer in answers] == [(2, 2), (5, 5), (1, 1)]
+    assert answers[0].token_times_s[-1] < answers[1].token_times_s[0], (
+        "its steps cost nothing, and the others came later"
+    )
+    assert all(answer.ttft_s > 0 for answer in answers), "nobody is served before being due"
+    assert served.client.lags_s == (), "nothing was sent"
 
 
 async def test_a_pipeline_that_dies_is_an_error_with_its_last_words(stub: Path) -> None:

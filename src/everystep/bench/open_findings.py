@@ -6,16 +6,17 @@ who the contenders are.
 
 from __future__ import annotations
 
+from everystep.analysis.load import Load
 from everystep.analysis.percentiles import percentile
 from everystep.analysis.summary import summarise
 from everystep.bench.findings import Findings, Predict, Sample
 from everystep.bench.open_loop import OpenCell, run_open
-from everystep.bench.open_order import OpenOrder
+from everystep.bench.open_order import OpenOrder, mean_rate
 from everystep.bench.open_tables import failed_words
 from everystep.bench.passes import Contender
 from everystep.bench.peers.roster import Roster
 from everystep.bench.results import CLIENT_LIMIT, Run
-from everystep.bench.served import failures
+from everystep.bench.served import failures, kind_of
 from everystep.bench.terminal import Bar
 
 LAG_LIMIT = 0.05  # of TTFT's median: a client that sends later than that took part in it
@@ -42,7 +43,7 @@ async def open_findings(order: OpenOrder, roster: Roster, bar: Bar, predict: Pre
         findings.runs.append(run)
         findings.samples += samples_of(cell)
         findings.keep_steps(cell.contender.engine, cell.contender.policy, f"{cell.rate:g}", cell.served.steps)
-        findings.notes += client_notes(run) + prompt_notes(cell)
+        findings.notes += failure_notes(cell) + client_notes(run) + prompt_notes(cell)
         bar.say(_line(run))
     return findings
 
@@ -57,6 +58,7 @@ def run_of(cell: OpenCell, order: OpenOrder) -> Run:
         "label": cell.contender.label,
         "n": len(cell.load),
         "rate": cell.rate,
+        "offered_per_s": _offered_per_s(cell.load),
         **summarise(served.outcome, order.slo_or_none),
         "predicted_wall_s": None,
         "failures": failures(served),
@@ -66,6 +68,11 @@ def run_of(cell: OpenCell, order: OpenOrder) -> Run:
         "lag_s": {"p99": percentile(lags_s, 0.99), "max": max(lags_s)} if lags_s else None,
         "prompt_tokens_per_request": _mean_prompt(cell),
     }
+
+
+def _offered_per_s(load: Load) -> float | None:
+    """As drawn: by chance not just the rate; ``None`` where all came at once."""
+    return mean_rate(load) if load[-1].at_s > 0 else None
 
 
 def _mean_prompt(cell: OpenCell) -> float | None:
@@ -93,6 +100,17 @@ def samples_of(cell: OpenCell) -> list[Sample]:
         }
         for answer, lag_s in zip(answers, lags_s, strict=True)
     ]
+
+
+def failure_notes(cell: OpenCell) -> list[str]:
+    """A line for each kind of failure, in the words of the first."""
+    first: dict[str, str] = {}
+    for answer in cell.served.outcome.answers:
+        if answer.error is not None:
+            first.setdefault(kind_of(answer.error), answer.error)
+    counts = failures(cell.served)
+    where = f"{cell.contender.label}, {cell.rate:g}/s"
+    return [f"{where}: {counts[kind]} of {len(cell.load)} failed with {words}" for kind, words in first.items()]
 
 
 def client_notes(run: Run) -> list[str]:

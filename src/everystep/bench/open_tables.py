@@ -11,7 +11,7 @@ from everystep.bench.results import Result, Run
 from everystep.bench.tables import NONE, Table, a_day, figure, seconds
 
 RATES_HEAD = (
-    "contender", "rate", "requests", "requests/s", "tokens/s", "goodput/s", "good", "failed",
+    "contender", "rate", "came/s", "requests", "requests/s", "tokens/s", "goodput/s", "good", "failed",
     "seats working/held/empty", "kept up",
 )  # fmt: skip
 LATENCIES = (
@@ -31,6 +31,7 @@ def _rates(run: Run) -> tuple[str, ...]:
     return (
         run["label"],
         f"{run['rate']:.3g}",
+        seconds(run["offered_per_s"]),
         str(run["n"]),
         figure(run["requests_per_s"]),
         figure(run["output_tokens_per_s"]),

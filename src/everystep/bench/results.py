@@ -24,7 +24,9 @@ PLAIN_COLUMNS = (
     "engine", "policy", "label", "n", "rate", "wall_s", "requests_per_s", "output_tokens_per_s", "predicted_wall_s",
 )  # fmt: skip
 CLOSED_COLUMNS = ("ratio_to_static", "ratio_to_baseline", "spread")
-OPEN_COLUMNS = ("goodput_per_s", "slo_share", "num_failed", "is_saturated", "unserved_share", "client_cores")
+OPEN_COLUMNS = (
+    "offered_per_s", "goodput_per_s", "slo_share", "num_failed", "is_saturated", "unserved_share", "client_cores",
+)  # fmt: skip
 
 Run = dict[str, Any]
 Result = dict[str, Any]

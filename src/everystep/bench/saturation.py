@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everystep.analysis.outcome import Answer
+from everystep.bench.served import kind_of
 
 UNSERVED_SHARE = 0.05  # of what arrived
 GROWTH_FACTOR = 1.5  # linear growth from nothing makes 2.33; chance in a stable queue seldom makes this
 MIN_GROWTH = 1.0  # requests
 MIN_REQUESTS = 20  # fewer don't tell
+REQUESTS_FAULT = ("400", "401", "403", "404", "413", "422")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,12 @@ class Verdict:
 
     is_saturated: bool | None
     unserved_share: float | None  # of the arrivals between the two quarters, those by which the line grew
-    refused_share: float  # of all
+    refused_share: float  # of all, those turned away or failed under way
 
 
 def judge(answers: Sequence[Answer]) -> Verdict:
-    """Saturated: over 5 % of the requests failed; or over 5 % of what arrived stayed, and the line grew by half."""
-    refused_share = sum(answer.error is not None for answer in answers) / len(answers)
+    """Saturated: over 5 % of all were turned away; or over 5 % of what arrived stayed, and the line grew by half."""
+    refused_share = sum(_is_turned_away(answer) for answer in answers) / len(answers)
     span_s = answers[-1].arrival.at_s
     if len(answers) < MIN_REQUESTS or span_s <= 0:
         return Verdict(None, None, refused_share)
@@ -43,6 +45,11 @@ def judge(answers: Sequence[Answer]) -> Verdict:
     has_grown = growth > max(MIN_GROWTH, (GROWTH_FACTOR - 1) * second)
     is_saturated = refused_share > UNSERVED_SHARE or (unserved_share > UNSERVED_SHARE and has_grown)
     return Verdict(is_saturated, unserved_share, refused_share)
+
+
+def _is_turned_away(answer: Answer) -> bool:
+    """For want of room or time.  A request that no idle server would take either tells nothing of the load."""
+    return answer.error is not None and kind_of(answer.error) not in REQUESTS_FAULT
 
 
 def open_requests(answers: Sequence[Answer], begin_s: float, end_s: float) -> float:

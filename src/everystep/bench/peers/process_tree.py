@@ -86,6 +86,8 @@ async def settle(pid: int) -> float | None:
 
 async def rest(pids: Sequence[int]) -> bool:
     """Wait until none of the trees computes or spins; whether that came before the deadline."""
+    if not pids:
+        return True
     for _ in range(int(REST_DEADLINE_S / REST_SAMPLE_S)):
         if await _busiest_cores(pids, REST_SAMPLE_S) < REST_CORES:
             return True
