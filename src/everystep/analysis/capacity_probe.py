@@ -5,7 +5,7 @@ Owns what "the objective holds at this rate" means.  Ignorant of which rate is t
 An objective holds when the 99th percentile of each bounded figure, over *all* requests of all draws of the load, is
 within its bound, a refused request counting as one that took for ever, and the queue is stationary.  A queue that grows
 can still be short at the end of a short load; so the mean E2E of the later half of a draw is compared with the earlier
-half's.  Offered ρ times what the server can do, waits grow by about 1 − 1/ρ seconds a second.
+half's.  Offered ρ > 1 times what a server can do, waits grow by ρ − 1 seconds a second.
 """
 
 from __future__ import annotations
