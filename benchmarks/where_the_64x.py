@@ -1,7 +1,8 @@
 """Takes the factor between a hand-written static server and continuous batching apart, a part per experiment.
 
     python benchmarks/where_the_64x.py run PIECE … --model FOLDER --torch-python PATH
-    python benchmarks/where_the_64x.py table
+    python benchmarks/where_the_64x.py table [--into docs/where-the-64x-comes-from.md]
+    python benchmarks/where_the_64x.py figures
 
 A piece starts the processes it needs (``where_the_64x_worker.py``), lets its cases take turns on the same fresh
 prompts, another first in each round, and writes ``PIECE.json``.  ``table`` reads the files and prints what
@@ -172,15 +173,28 @@ def product(links: Sequence[Link], reports: Mapping[str, Any]) -> float | None:
 HEAD = "| part | wall time | factor (range) | rounds | experiment |\n|---|---|---|---|---|"
 
 
-def table(reports: Mapping[str, Any]) -> str:
-    """The chain with its product, the total, then the parts beside the chain; what a round costs by its rows last."""
-    lines = [HEAD, *(line(link, reports) for link in CHAIN)]
+def tables(reports: Mapping[str, Any]) -> dict[str, str]:
+    """The chain with its product and the whole, the parts beside the chain, and what a batch costs by its rows."""
+    chain = [HEAD, *(line(link, reports) for link in CHAIN)]
     whole = product(CHAIN, reports)
-    lines += [f"| **product of the parts** | | **{whole:.1f}** | | |" if whole else "| product | not measured | | | |"]
-    lines += [line(TOTAL, reports), "", HEAD, *(line(link, reports) for link in BESIDE)]
-    if "rows" in reports:
-        lines += ["", *rows_lines(reports)]
-    return "\n".join(lines)
+    chain += [f"| **product of the parts** | | **{whole:.1f}** | | |" if whole else "| product | not measured | | | |"]
+    chain += [line(TOTAL, reports)]
+    beside = [HEAD, *(line(link, reports) for link in BESIDE)]
+    rows = rows_lines(reports) if "rows" in reports else []
+    return {name: "\n".join(lines) for name, lines in (("chain", chain), ("beside", beside), ("rows", rows))}
+
+
+def put(tables_by_name: Mapping[str, str], document: Path) -> None:
+    """Each table between its marks, ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``."""
+    text = document.read_text(encoding="utf-8")
+    for name, words in tables_by_name.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        before, _, rest = text.partition(begin)
+        _, mark, after = rest.partition(end)
+        if not mark:
+            raise SystemExit(f"{document} has no {begin} … {end}")
+        text = f"{before}{begin}\n{words}\n{end}{after}"
+    document.write_text(text, encoding="utf-8")
 
 
 def rows_lines(reports: Mapping[str, Any]) -> list[str]:
@@ -214,7 +228,7 @@ def main() -> None:
     run.add_argument("--model", required=True, help="a Hugging Face folder")
     run.add_argument("--torch-python", default=sys.executable, help="a Python with torch and transformers")
     run.add_argument("--repeats", type=int, help="rounds, instead of the piece's own")
-    commands.add_parser("table")
+    commands.add_parser("table").add_argument("--into", type=Path, help="put the tables between a document's marks")
     commands.add_parser("figures", help="of the chain and of seats, into OUT/figures")
     given = parser.parse_args()
     if given.command == "run":
@@ -223,7 +237,10 @@ def main() -> None:
         return
     reports = {path.stem: json.loads(path.read_text()) for path in given.out.glob("*.json") if path.stem in PIECES}
     if given.command == "table":
-        print(table(reports))
+        made = tables(reports)
+        print("\n\n".join(made.values()))
+        if given.into:
+            put(made, given.into)
     else:
         draw_figures(reports, given.out)
 

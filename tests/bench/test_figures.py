@@ -19,11 +19,13 @@ from matplotlib.text import Text
 
 from bench.figures_by_hand import STATIC, result, run
 from everystep.bench import figures
+from everystep.bench import run as bench_run
 from everystep.bench.figures import draw_all, draw_figures, seats_by_load
 from everystep.bench.figures.latency import latency_figure
 from everystep.bench.figures.look import STYLE, End, framed, label_ends, spread, strokes
 from everystep.bench.figures.rounds import prediction_figure, round_law_figure, round_law_s
 from everystep.bench.figures.throughput import throughput_figure
+from everystep.bench.findings import Findings
 from everystep.errors import EverystepError
 
 ROOT = Path(__file__).parents[2]
@@ -218,3 +220,28 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setattr(figures, "can_draw", lambda: False)
     with pytest.raises(EverystepError, match=r"pip install 'everystep\[bench\]'"):
         draw_all(result(), tmp_path, {})
+
+
+# --- at the end of a benchmark -------------------------------------------------------------------
+class Said:
+    """A progress bar's voice."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, words: str) -> None:
+        self.lines.append(words)
+
+
+def test_a_benchmark_draws_its_figures_beside_its_files(tmp_path: Path) -> None:
+    findings = Findings(step_logs={"steps-static-2.json": {"static": STATIC}})
+    bench_run._draw(result(run("static", 1, 1.0), run("static", 2, 1.0)), findings, tmp_path, Said())  # type: ignore[arg-type]
+    assert {path.name for path in (tmp_path / "figures").glob("*.svg")} == {"throughput.svg", "seats-2.svg"}
+
+
+def test_a_benchmark_without_matplotlib_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_run, "can_draw", lambda: False)
+    bar = Said()
+    bench_run._draw(result(), Findings(), tmp_path, bar)  # type: ignore[arg-type]
+    assert bar.lines == [figures.NEEDS_MATPLOTLIB]
+    assert list(tmp_path.iterdir()) == []
