@@ -73,6 +73,8 @@ def test_a_trace_makes_it_open_at_its_own_times(tmp_path: Path) -> None:
         (["--past-saturation"], "--past-saturation is of open loads"),
         (["--prompt-tokens", "uniform:1,5"], "--prompt-tokens uniform:1,5: without --rate all prompts are equal"),
         (["--rate", "1", "--prompt-tokens", "uniform:5,1"], "HIGH=1 is below LOW=5"),
+        (["--rate", "sweep", "--past-saturation"], "--rate sweep ends at saturation"),
+        (["--rate", "sweep", "--requests", "19"], "--requests 19: --rate sweep needs 20 at a rate"),
         (["--rate", "1", "--arrivals", "burst:0"], "arrivals 'burst:0'"),
     ],
 )

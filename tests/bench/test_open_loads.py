@@ -163,6 +163,11 @@ def test_an_order_that_cant_be_is_refused_before_anything_starts(fields: dict[st
         OpenOrder(**fields)  # type: ignore[arg-type]
 
 
+def test_a_trace_of_one_moment_has_no_rate_of_its_own(trace: Path) -> None:
+    with pytest.raises(ConfigError, match="1 requests within 0 s have no rate"):
+        OpenOrder(dataset=str(trace), max_requests=1)
+
+
 def test_a_trace_is_scaled_once(trace: Path) -> None:
     with pytest.raises(ConfigError, match="--rate scales a trace's times, and so does --time-scale"):
         OpenOrder(dataset=str(trace), rates=(1.0,), time_scale=2.0)

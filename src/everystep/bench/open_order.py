@@ -48,7 +48,9 @@ class OpenOrder:
             raise ConfigError(f"--dataset {self.dataset} has no times of its own: give --rate")
         if self.is_trace and self.rates and self.time_scale != 1.0:
             raise ConfigError("--rate scales a trace's times, and so does --time-scale: give one of them")
-        self.load(min(self.rates, default=None))
+        load = self.load(min(self.rates, default=None))
+        if not self.rates:
+            mean_rate(load)
 
     @property
     def is_trace(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from everystep.analysis.outcome import Slo
 from everystep.bench.closed_findings import ClosedOrder
 from everystep.bench.open_order import MADE_UP, SWEEP, OpenOrder
+from everystep.bench.saturation import MIN_REQUESTS
 from everystep.errors import ConfigError
 
 CLOSED_ONLY = {"sizes": "-n", "repeats": "--repeats"}
@@ -26,6 +27,7 @@ MADE_UP_ONLY = {
     "num_requests": "--requests",
 }  # fmt: skip
 TRACE_ONLY = {"time_scale": "--time-scale", "length_scale": "--length-scale", "max_requests": "--max-requests"}
+SWEEP_WORD = "sweep"
 CLOSED_PROMPT_TOKENS = "6"
 OPEN_PROMPT_TOKENS = "128"
 
@@ -68,6 +70,8 @@ def _open(flags: Mapping[str, Any], given: Collection[str]) -> OpenOrder:
         _refuse(MADE_UP_ONLY, given, f"doesn't go with the trace {flags['dataset']}, which has its own")
     if "num_requests" in given and "duration" in given:
         raise ConfigError("--requests and --duration both say how long a load is: give one of them")
+    if flags["rate"] == SWEEP_WORD:
+        _check_sweep(flags["num_requests"], flags["past_saturation"])
     return OpenOrder(
         rates=parse_rates(flags["rate"]) if flags["rate"] else (),
         arrivals=flags["arrivals"],
@@ -85,9 +89,17 @@ def _open(flags: Mapping[str, Any], given: Collection[str]) -> OpenOrder:
     )
 
 
+def _check_sweep(num_requests: int | None, past_saturation: bool) -> None:
+    """A sweep that could see no end would have none."""
+    if past_saturation:
+        raise ConfigError("--rate sweep ends at saturation: it doesn't go with --past-saturation")
+    if num_requests is not None and num_requests < MIN_REQUESTS:
+        raise ConfigError(f"--requests {num_requests}: --rate sweep needs {MIN_REQUESTS} at a rate to see saturation")
+
+
 def parse_rates(words: str) -> tuple[float, ...]:
     """``1,2.5,4`` or ``sweep``; rising, each once.  Raises :class:`ConfigError` naming the value."""
-    if words == "sweep":
+    if words == SWEEP_WORD:
         return SWEEP
     try:
         rates = [float(part) for part in words.split(",")]
