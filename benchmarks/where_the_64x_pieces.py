@@ -239,7 +239,8 @@ TOTAL = Link("measured directly", "total", "hand-written", "continuous")
 BESIDE = (
     Link("HTTP and crossing, hand-written, N = 1", "hand-written-crossing", "HTTP, N = 1", "core, N = 1"),
     Link("HTTP and crossing, continuous, N = 1", "crossing", "HTTP, N = 1", "core, N = 1"),
-    Link("seats alone: `generate()` in rounds of 4 → one batch of 64, per row", "rows", "hf, 4 rows", "hf, 64 rows"),
+    Link("seats first: `generate()` with 4 rows → 64 rows, per prompt", "rows", "hf, 4 rows", "hf, 64 rows"),
+    Link("kernels and precision then: 64 rows, `generate()` → everystep int8", "rows", "hf, 64 rows", "int8, 64 rows"),
     Link("borders, 4 seats, equal lengths: static → per_token", "borders", "static 4, equal", "per_token 4, equal"),
     Link("borders, 4 seats, varied lengths: static → per_token", "borders", "static 4, varied", "per_token 4, varied"),
     Link(
