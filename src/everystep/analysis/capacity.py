@@ -19,7 +19,6 @@ from everystep.analysis.capacity_plan import SECONDS_A_DAY, Plan, Rates, replica
 from everystep.analysis.capacity_probe import Probe
 from everystep.analysis.capacity_search import REACH, TOLERANCE
 from everystep.analysis.capacity_trials import Trials, round_law
-from everystep.analysis.capacity_usage import Usage
 from everystep.analysis.outcome import Slo
 from everystep.analysis.simulator import Machine
 from everystep.config import Settings
@@ -154,7 +153,7 @@ class _Planner:
             what_if=what_if,
             policies=policies,
             round_law=round_law(self.case, shape.draws[0]),
-            notes=tuple(_notes(rates, at_planned, used, span_s, self.case.settings)),
+            notes=tuple(_notes(rates, at_planned, span_s)),
         )
 
 
@@ -172,7 +171,7 @@ def in_words(probed: Probe, slo: Slo) -> str:
     return "; ".join(words)
 
 
-def _notes(rates: Rates, planned: Probe, used: Usage, span_s: float, settings: Settings) -> list[str]:
+def _notes(rates: Rates, planned: Probe, span_s: float) -> list[str]:
     """What to be wary of."""
     notes = []
     spread = (max(rates.by_draw) - min(rates.by_draw)) / rates.highest
@@ -185,6 +184,8 @@ def _notes(rates: Rates, planned: Probe, used: Usage, span_s: float, settings: S
             f"{span_s:.3g} s of arrivals are short beside a p99 E2E of {planned.e2e_p99_s:.3g} s: "
             "simulate more requests"
         )
-    if used.longest_line > settings.max_queue:
-        notes.append(f"up to {used.longest_line} wait, more than max_queue={settings.max_queue}: raise --max-queue")
+    if planned.num_refused:
+        notes.append(
+            f"{planned.num_refused} requests are refused at the planned rate: they never fit, or the line is full"
+        )
     return notes
