@@ -67,7 +67,8 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path: Path, change: d
     path = written(tmp_path, change)
     with pytest.raises(ConfigError, match=words) as caught:
         load_calibration(path)
-    assert str(path) in caught.value.message and "\n" not in caught.value.message
+    assert str(path) in caught.value.message
+    assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "{", "\u00e9"])

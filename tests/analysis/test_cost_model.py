@@ -84,7 +84,8 @@ def test_bands_split_a_steps_tokens_as_tax_brackets_do() -> None:
     work = StepWork(1, 300, 1, 300, 300 * 301 // 2, False)
     by_name = dict(zip(FEATURES, features(work), strict=True))
     bands = [count for name, count in by_name.items() if name.startswith("tokens_")]
-    assert bands == [3, 12, 48, 192, 44] and sum(bands) + 1 == 300
+    assert bands == [3, 12, 48, 192, 44]
+    assert sum(bands) + 1 == 300
 
 
 def test_a_price_is_the_sum_of_its_parts_by_hand() -> None:
@@ -96,7 +97,8 @@ def test_a_price_is_the_sum_of_its_parts_by_hand() -> None:
 def test_exact_steps_give_their_prices_back() -> None:
     found = fit(made_steps(400, random.Random(1)))
     assert found.cost.seconds == pytest.approx(PRICES, rel=1e-6)
-    assert found.r_squared == pytest.approx(1.0) and found.num_outliers == 0
+    assert found.r_squared == pytest.approx(1.0)
+    assert found.num_outliers == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
