@@ -62,6 +62,7 @@ def features(work: StepWork) -> tuple[float, ...]:
 
 
 def _begins_a_load(row: Row) -> bool:
+    """Whether this is the load's first arrival in its first step, where it sits before everybody."""
     return row.start == 0 and row.sequence.arrival_index == 0 and row.sequence.num_preemptions == 0
 
 
@@ -90,7 +91,7 @@ class CostModel:
 
         def step_s(plan: StepPlan) -> float:
             nonlocal widths
-            if any(_begins_a_load(row) for row in plan.rows):
+            if _begins_a_load(plan.rows[0]):
                 widths = Widths()  # one load's cost mustn't depend on the load that was simulated before
             return self.work_s(work_of(plan, widths))
 

@@ -57,7 +57,7 @@ def work_of(plan: StepPlan, widths: Widths) -> StepWork:
         new, end = row.num_new_tokens, row.start + row.num_new_tokens
         new_tokens += new
         context += end
-        products += _products(new, end)
+        products += end if new == 1 else _products(new, end)
         num_sampled += end == len(row.sequence.token_ids)
     return StepWork(len(plan.rows), new_tokens, num_sampled, context, products, widths.is_new(new_tokens))
 

@@ -49,7 +49,8 @@ class Predictor:
         server = self._servers.get(engine)
         if server is None or policy not in POLICIES:
             return None
-        return simulate(load, server.settings, policy, server.machine).wall_s
+        is_open = load[-1].at_s > 0  # then each prompt is a request that a full line turns away
+        return simulate(load, server.settings, policy, server.machine, is_line_bounded=is_open).wall_s
 
     def round_law_s(self, engine: str, policy: str, load: Load) -> float | None:
         """ceil(N ÷ B) × T(round) for equal prompts at once on a static lane, and the way to the client and back."""
