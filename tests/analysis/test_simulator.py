@@ -179,6 +179,7 @@ def test_what_can_never_fit_is_an_answer_that_says_why_and_others_are_served(pol
     load = [Arrival(0.0, 5, 2), unfit, Arrival(1.0, 5, 2)]
     machine = {"num_blocks": 3, "block_size": 16, "max_model_len": 64}
     first, refused, last = Schedule(load, policy, machine=machine).outcome.answers
+    assert refused.error.startswith("400: ")
     assert words in refused.error
     assert refused.num_tokens == 0
     assert first.is_whole
@@ -269,7 +270,7 @@ def test_who_finds_the_line_full_is_turned_away_and_who_comes_after_a_start_is_n
     load = [Arrival(at_s, 5, 3) for at_s in (0.0, 1.5, 1.5, 2.0, 4.25)]
     answers = bounded(load, static_batch_size=1, max_queue=2)
     assert [answer.is_whole for answer in answers] == [True, True, True, False, True]
-    assert answers[3].error == "2 sequences wait; the line holds 2 (--max-queue)"
+    assert answers[3].error == "429: 2 sequences wait; the line holds 2 (--max-queue)"
 
 
 def test_a_start_is_known_only_when_its_step_has_ended():

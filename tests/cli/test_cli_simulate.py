@@ -90,7 +90,8 @@ def test_an_open_load_may_be_turned_away_at_a_full_line(calibration: str, capsys
     args = ("--calibration", calibration, "--policy", "static", "--rate", "4", "--requests", "60", "--max-queue", "10")
     result = simulated(capsys, *args)
     assert result["runs"][0]["num_failed"] > 20
-    assert any("refused, the first because 10 sequences wait" in note for note in result["notes"])
+    assert result["runs"][0]["failures"] == {"429": result["runs"][0]["num_failed"]}
+    assert any("refused, the first with 429: 10 sequences wait" in note for note in result["notes"])
 
 
 def test_goodput_counts_who_keeps_the_objective(calibration: str, capsys: pytest.CaptureFixture[str]) -> None:

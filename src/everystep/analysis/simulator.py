@@ -49,23 +49,17 @@ def simulate(
     """Run ``load`` through one lane and say what became of it: an answer for every arrival, in its order.
 
     Every prompt is different, so the prefix cache spares nothing but a preempted sequence's own second reading.  What
-    can never fit is answered with an error, as the server does.  ``aborts`` are arrivals (by position in the load)
-    whose client leaves, and when the engine hears of it.  ``on_step`` is told each step; ``on_lane`` is handed the
-    lane before the first, so that ``on_step`` can ask it why others wait.
+    can never fit is answered with an error, its HTTP status first, as the server does.
 
-    With ``step_s`` 1 and whole numbers as times, times are step numbers: no rounding can change who is in time.
-
-    With ``is_line_bounded`` an arrival that finds ``settings.max_queue`` sequences or ``max_queue_tokens`` prompt
-    tokens waiting is turned away, as by a server that each arrival asks by a request of its own.
+    ``aborts``: arrivals, by position in the load, whose client leaves, and when the engine hears of it.  ``on_step`` is
+    told each step; ``on_lane`` is handed the lane before the first, to be asked why others wait.  With ``step_s`` 1
+    and whole numbers as times, times are step numbers: no rounding can change who is in time.  ``is_line_bounded``
+    turns away who finds ``settings.max_queue`` sequences or ``max_queue_tokens`` prompt tokens waiting.
 
     Raises :class:`ConfigError` for a policy that isn't ours, or a load that isn't in order of time, and
     :class:`UnsupportedOption` for settings with deadlines: those are kept by the server's front, which isn't simulated.
     """
-    if policy not in POLICIES:
-        raise ConfigError(f"policy={policy!r} must be one of {', '.join(POLICIES)}")
-    if any(later.at_s < earlier.at_s for earlier, later in pairwise(load)):
-        raise ConfigError("a load's arrivals must be in order of time")
-    _refuse_deadlines(settings)
+    _check(load, settings, policy)
     pool = BlockPool(machine.num_blocks, machine.block_size, prefix_cache=settings.prefix_cache)
     lanes = build_lanes(settings, pool, machine.max_model_len, [policy])
     if on_lane is not None:
@@ -77,7 +71,11 @@ def simulate(
     return _outcome(load, engine, machine.deliver_s)
 
 
-def _refuse_deadlines(settings: Settings) -> None:
+def _check(load: Load, settings: Settings, policy: str) -> None:
+    if policy not in POLICIES:
+        raise ConfigError(f"policy={policy!r} must be one of {', '.join(POLICIES)}")
+    if any(later.at_s < earlier.at_s for earlier, later in pairwise(load)):
+        raise ConfigError("a load's arrivals must be in order of time")
     for name in ("queue_timeout", "request_timeout"):
         if (seconds := getattr(settings, name)) is not None:
             raise UnsupportedOption(f"{name}={seconds:g}: deadlines aren't simulated", param=name)

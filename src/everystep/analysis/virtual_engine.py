@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 from typing import cast
 
-from everystep.errors import EverystepError, InvalidParameter, QueueFull
+from everystep.errors import EverystepError, InvalidParameter, QueueFull, http_status
 from everystep.sampling_params import SamplingParams
 from everystep.sched.turns import Turns
 from everystep.types import Policy, SampledToken, Sequence, StepPlan, StepResult
@@ -100,6 +100,7 @@ class VirtualEngine:
         self._on_step = on_step
         self._inbox: deque[Coming | Leaving] = deque()
         self._drawn: dict[str, SampledToken] = {}  # everybody in a lane → their next token, always the same one
+        self._times_s: dict[str, list[float]] = {}  # the same → their life's times
         self._result = StepResult(self._drawn)
         self._num_arrivals = 0
 
@@ -126,10 +127,11 @@ class VirtualEngine:
         self._drain(end_s)
         for sequence_id in lane.last_started:
             self._door.leave(sequence_id)
+        times_s = self._times_s
         for event in lane.apply(plan, self._result):
-            self.lives[int(event.sequence_id)].token_times_s.append(end_s)
+            times_s[event.sequence_id].append(end_s)
             if event.finish_reason is not None:
-                del self._drawn[event.sequence_id]
+                self._forget(event.sequence_id)
         return end_s
 
     def _count_seats(self, lane: Policy, plan: StepPlan) -> None:
@@ -165,9 +167,10 @@ class VirtualEngine:
             self._turns.lanes[coming.policy].add(sequence)
         except EverystepError as error:
             self._door.leave(sequence.sequence_id)
-            life.error = error.message
+            life.error = f"{http_status(error)}: {error.message}"  # as a client of the server would note it
             return
         self._drawn[sequence.sequence_id] = TOKEN
+        self._times_s[sequence.sequence_id] = life.token_times_s
 
     def _abort(self, leaving: Leaving) -> None:
         """Who isn't here (any more) can't leave: no error, as in the engine."""
@@ -175,7 +178,10 @@ class VirtualEngine:
         if any(lane.abort(sequence_id) for lane in self._turns.lanes.values()):
             self.lives[leaving.index].error = "aborted"
             self._door.leave(sequence_id)
-            del self._drawn[sequence_id]
+            self._forget(sequence_id)
+
+    def _forget(self, sequence_id: str) -> None:
+        del self._drawn[sequence_id], self._times_s[sequence_id]
 
 
 def _check_output(coming: Coming) -> None:

@@ -6,6 +6,7 @@ Owns which loads are simulated and what is said of each.  Ignorant of how a lane
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from everystep.analysis.summary import summarise
 from everystep.bench.open_order import OpenOrder, mean_rate
 from everystep.bench.results import Result, Run, result_of
 from everystep.bench.saturation import judge
+from everystep.bench.served import kind_of
 from everystep.config import Settings
 
 ENGINE = "simulated"
@@ -72,6 +74,7 @@ class Forecast:
             "n": len(named.load),
             "rate": named.rate,
             **summarise(outcome, self.slo),
+            "failures": dict(Counter(kind_of(answer.error) for answer in outcome.answers if answer.error is not None)),
             "predicted_wall_s": outcome.wall_s,
             "is_saturated": verdict.is_saturated if is_open else None,
             "unserved_share": verdict.unserved_share if is_open else None,
@@ -121,7 +124,7 @@ def _notes(run: Run, outcome: Outcome, named: NamedLoad) -> Iterator[str]:
         )
     refused = [answer.error for answer in outcome.answers if answer.error is not None]
     if refused:
-        yield f"{where}: {len(refused)} of {len(outcome.answers)} refused, the first because {refused[0]}"
+        yield f"{where}: {len(refused)} of {len(outcome.answers)} refused, the first with {refused[0]}"
     num_cut = run["num_failed"] - len(refused)
     if num_cut:
         yield f"{where}: {num_cut} of {len(outcome.answers)} outgrow the KV cache and end early"
