@@ -22,7 +22,7 @@ LANES = ("static", "per_token", "continuous")
 NUM_REQUESTS = 36
 SERVE = [
     *("serve", "--port", "0", "--max-num-seqs", "6", "--max-num-batched-tokens", "48", "--max-model-len", "256"),
-    *("--kv-cache-gib", "0.05", "--static-max-wait", "0.05"),
+    *("--kv-cache-gib", "0.025", "--static-max-wait", "0.05"),
 ]
 
 
