@@ -110,20 +110,26 @@ def figures(outcome: Outcome) -> dict[str, float]:
     return dict(zip(FIGURES, values, strict=True))
 
 
-async def run_part(part: str, trace: Path | None, out: Path, seed: int) -> None:
-    """Start, calibrate, measure, simulate, write."""
-    rows = []
+async def run_parts(parts: Sequence[str], trace: Path | None, out: Path, seed: int) -> None:
+    """Start, calibrate once, then measure, simulate and write part by part."""
     async with started(Settings(kv_cache_gib=2.0), out, say) as site:
         calibration = await calibrate(site, say, seed)
-        for cell in cells_of(part, calibration, trace, seed):
-            others = OtherWork(site.pid)
-            measured = await measure(site, cell, random.Random(seed + 1))
-            cores = others.cores()
-            predicted = simulate(cell.load, calibration.settings(), cell.policy, calibration.machine())
-            rows.append(row_of(cell, figures(measured), figures(predicted), cores))
-            say(line_of(rows[-1]))
-    found = {"part": part, "seed": seed, "rows": rows, "calibration": told(calibration)}
-    (out / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        for part in parts:
+            cells = cells_of(part, calibration, trace, seed)
+            rows = [await compare(site, cell, calibration, seed + 1) for cell in cells]
+            found = {"part": part, "seed": seed, "rows": rows, "calibration": told(calibration)}
+            (out / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+async def compare(site: Site, cell: Cell, calibration: Calibration, seed: int) -> dict[str, Any]:
+    """One load, measured and simulated."""
+    others = OtherWork(site.pid)
+    measured = await measure(site, cell, random.Random(seed))
+    cores = others.cores()
+    predicted = simulate(cell.load, calibration.settings(), cell.policy, calibration.machine())
+    row = row_of(cell, figures(measured), figures(predicted), cores)
+    say(line_of(row))
+    return row
 
 
 def row_of(cell: Cell, measured: dict[str, float], predicted: dict[str, float], cores: float | None) -> dict[str, Any]:
@@ -202,6 +208,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/predicted"))
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--together", action="store_true", help="one server and calibration for all parts given")
     parser.add_argument("--report", action="store_true", help="only put the parts together")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -211,8 +218,8 @@ def main() -> None:
             parser.error(f"{part!r} is none of {', '.join(PARTS)}")
         if part.startswith("trace-") and options.trace is None:
             parser.error(f"{part} needs --trace FILE")
-    for part in parts:
-        asyncio.run(run_part(part, options.trace, options.out, options.seed))
+    for group in [parts] if options.together and parts else [[part] for part in parts]:
+        asyncio.run(run_parts(group, options.trace, options.out, options.seed))
     if options.report or len(parts) == len(PARTS):
         report(options.out)
 
