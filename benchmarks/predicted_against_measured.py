@@ -42,7 +42,7 @@ PARTS = ("closed", *LANES, *(f"trace-{lane}" for lane in LANES))
 SIZES, CLOSED_PROMPT, CLOSED_OUTPUT = (1, 4, 16, 64), 6, 20
 PROMPT, OUTPUT = parse_lengths("lognormal:30,0.8,400"), parse_lengths("lognormal:10,0.6,60")
 LEVELS = {"light": (0.3, 40), "medium": (0.6, 60), "saturating": (2.0, 90)}  # share of the most, requests
-TRACE_REQUESTS, TRACE_SHARE, TRACE_LENGTH = 60, 0.7, 0.1
+TRACE_REQUESTS, TRACE_SHARE, TRACE_LENGTH = 45, 0.7, 0.1
 GOALS = {"wall_s": 0.10, "ttft_p99_s": 0.20}
 FIGURES = ("wall_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s")
 
