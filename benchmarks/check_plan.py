@@ -48,7 +48,7 @@ SLO = Slo(ttft_s=3.0)
 OFFERED = 20.0  # requests a second that the plan is asked for
 PLANNED_SEEDS, NUM_PLANNED = range(3), 1_000
 UNSEEN_SEED = 1_000
-DRIVE_S = 140.0  # of arrivals, at 90 %
+DRIVE_S = 110.0  # of arrivals, at 90 %
 
 
 def shape_of(num: int, seeds: range) -> LoadShape:
@@ -74,6 +74,8 @@ def run_plan(out: Path) -> None:
 async def run_drive(out: Path, percent: int) -> None:
     """Drive the real server, and simulate the very same requests."""
     calibration = load_calibration(out / "calibration.json")
+    if not (out / "plan.json").exists():
+        run_plan(out)
     planned = json.loads((out / "plan.json").read_text(encoding="utf-8"))["rates"]["planned"]
     shape = shape_of(round(0.9 * planned * DRIVE_S), range(UNSEEN_SEED, UNSEEN_SEED + 1))
     rate = planned * percent / 100

@@ -74,7 +74,7 @@ def round_law(case: Case, load: Load) -> RoundLaw:
     """
     machine = replace(case.machine, submit_s=0.0, deliver_s=0.0)
     seats = case.settings.static_batch_size
-    load = at_once(load[: max(seats, NUM_IN_ROUNDS // seats * seats)])
+    load = at_once(load[: max(1, min(len(load), NUM_IN_ROUNDS) // seats) * seats])  # whole rounds, where there is one
     rounds = [load[first : first + seats] for first in range(0, len(load), seats)]
     round_s = fmean(simulate(one, case.settings, "static", machine).wall_s for one in rounds)
     wall_s = simulate(load, case.settings, "static", machine).wall_s
