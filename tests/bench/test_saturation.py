@@ -42,6 +42,14 @@ def test_one_slow_answer_is_chance_and_no_saturation() -> None:
     assert verdict.is_saturated is False, "the line is longer by 0.85 in the last quarter: less than one request"
 
 
+def test_a_crowd_late_that_is_served_before_the_load_ends_is_no_saturation() -> None:
+    """Eleven that came from 29 s on wait until 39.5 s: the line is long in the last quarter, and gone at the end."""
+    verdict = judge(answers(41, lambda index: 39.5 if 29 <= index <= 39 else index + 0.5))
+    assert verdict.unserved_share is not None
+    assert verdict.unserved_share > 0.2
+    assert verdict.is_saturated is False
+
+
 def test_a_line_that_is_kept_short_by_refusals_is_saturated() -> None:
     served = answers(37, lambda index: index + 0.5)
     assert judge([*served, *(refused(40.0, "429") for _ in range(3))]).is_saturated, "3 of 40"

@@ -32,7 +32,11 @@ class Verdict:
 
 
 def judge(answers: Sequence[Answer]) -> Verdict:
-    """Saturated: over 5 % of all were turned away; or over 5 % of what arrived stayed, and the line grew by half."""
+    """Saturated: over 5 % of all were turned away; or the server fell behind.
+
+    That is: over 5 % of what arrived stayed, the line grew by half, and the last answer came over 5 % of the span after
+    the last arrival.  The third clears a server that had a crowd late and was through with it when the load ended.
+    """
     refused_share = sum(_is_turned_away(answer) for answer in answers) / len(answers)
     span_s = answers[-1].arrival.at_s
     if len(answers) < MIN_REQUESTS or span_s <= 0:
@@ -43,8 +47,14 @@ def judge(answers: Sequence[Answer]) -> Verdict:
     growth = last - second
     unserved_share = growth / num_between if num_between else 0.0
     has_grown = growth > max(MIN_GROWTH, (GROWTH_FACTOR - 1) * second)
-    is_saturated = refused_share > UNSERVED_SHARE or (unserved_share > UNSERVED_SHARE and has_grown)
+    is_behind = has_grown and unserved_share > UNSERVED_SHARE and _last_s(answers) > (1 + UNSERVED_SHARE) * span_s
+    is_saturated = refused_share > UNSERVED_SHARE or is_behind
     return Verdict(is_saturated, unserved_share, refused_share)
+
+
+def _last_s(answers: Sequence[Answer]) -> float:
+    """When the last whole answer was there."""
+    return max((answer.token_times_s[-1] for answer in answers if answer.error is None), default=0.0)
 
 
 def _is_turned_away(answer: Answer) -> bool:
