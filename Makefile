@@ -86,7 +86,7 @@ BENCH = $(VENV)/bin/everystep bench --engine hf-generate --engine vllm --engine 
     $(if $(GENAI_PYTHON),--genai-python $(GENAI_PYTHON))
 
 .PHONY: bench
-bench: $(VENV)/.serve $(VENV)/.model
+bench: $(VENV)/.bench $(VENV)/.model
 	$(BENCH) $(ARGS)
 	$(VENV)/bin/python benchmarks/models/opt_125m_shape.py $(OPT)
 	$(BENCH) --model $(OPT) --out results/opt-125m-shape $(if $(GENAI_OPT_IR),--genai-model $(GENAI_OPT_IR)) $(ARGS)
@@ -114,6 +114,10 @@ $(VENV)/.made:
 $(VENV)/.serve: $(VENV)/.made $(PROJECT)
 	@echo "Installing everystep (about 400 MB with OpenVINO) ..."
 	@$(VENV)/bin/python $(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.serve
+	@$(VENV)/bin/python $(INSTALL) --editable '.[bench]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.serve
