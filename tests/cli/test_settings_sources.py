@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "api_key": (["--api-key", "a", "--api-key", "b"], "a,b", '["a", "b"]', ("a", "b")),
     "max_body_mib": (["--max-body-mib", "1"], "1", "1", 1.0),
     "step_log_size": (["--step-log-size", "20000"], "20000", "20000", 20000),
+    "record": (["--record", "/r.jsonl"], "/r.jsonl", '"/r.jsonl"', Path("/r.jsonl")),
     "log_level": (["--log-level", "debug"], "debug", '"debug"', "debug"),
     "log_json": (["--log-json"], "on", "true", True),
     "vllm_python": (["--vllm-python", "/p"], "/p", '"/p"', Path("/p")),
