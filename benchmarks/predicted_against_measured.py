@@ -126,7 +126,8 @@ async def compare(site: Site, cell: Cell, calibration: Calibration, seed: int) -
     others = OtherWork(site.pid)
     measured = await measure(site, cell, random.Random(seed))
     cores = others.cores()
-    predicted = simulate(cell.load, calibration.settings(), cell.policy, calibration.machine())
+    machine = calibration.machine(is_one_request=cell.is_one_request)
+    predicted = simulate(cell.load, calibration.settings(), cell.policy, machine)
     row = row_of(cell, figures(measured), figures(predicted), cores)
     say(line_of(row))
     return row

@@ -23,6 +23,7 @@ PRICES = dict.fromkeys(FEATURES, 0.0) | {
     "tokens_65_to_256": 0.004,
     "tokens_over_256": 0.0035,
     "sampled": 0.0008,
+    "stream": 0.0004,
     "context": 5e-6,
     "attention": 1e-6,
 }
@@ -38,7 +39,9 @@ def made_work(rng: random.Random) -> StepWork:
         new, context = new + prompt, context + prompt
         products += prompt * (prompt + 1) // 2
         num_sampled += rng.random() < 0.7
-    return StepWork(num_decoding + 1, new, num_sampled, context, products, new > 1 and rng.random() < 0.5)
+    num_streams = rng.randint(min(1, num_sampled), num_sampled)
+    is_new_width = new > 1 and rng.random() < 0.5
+    return StepWork(num_decoding + 1, new, num_sampled, num_streams, context, products, is_new_width)
 
 
 def made_steps(num: int, rng: random.Random, noise: float = 0.0, stalled: float = 0.0) -> list[TimedStep]:
@@ -67,11 +70,12 @@ def _step(number: int, start_s: float, end_s: float, num_waiting: int, rows: lis
         "rows": [
             {
                 "sequence_id": sequence,
+                "request_id": request,
                 "phase": PHASES[phase],
                 "new_tokens": new,
                 "context_tokens": context,
                 "finish": "length" if finished else None,
             }
-            for sequence, phase, new, context, finished in rows
+            for sequence, request, phase, new, context, finished in rows
         ],
     }

@@ -38,7 +38,7 @@ def record(
     number: int, start_s: float, end_s: float, *rows: tuple[str, str, int, int, str | None]
 ) -> dict[str, object]:
     keys = ("sequence_id", "phase", "new_tokens", "context_tokens", "finish")
-    shown = [dict(zip(keys, row, strict=True)) for row in rows]
+    shown = [dict(zip(keys, row, strict=True)) | {"request_id": row[0]} for row in rows]
     return {"step": number, "start_s": start_s, "end_s": end_s, "rows": shown, "waiting": []}
 
 
@@ -46,7 +46,13 @@ def test_a_plans_work_is_counted_as_by_hand() -> None:
     chunk = Row(sequence("long", 10), 1, 2, 3)  # tokens 3, 4, 5 of ten: they look at 3 + 4 + 5 tokens, none is drawn
     plan = StepPlan("continuous", (decode("a", 6, 2), chunk), held=(decode("gone", 3, 1),))
     assert work_of(plan, Widths()) == StepWork(
-        num_rows=2, num_new_tokens=4, num_sampled=1, context_tokens=8 + 5, attention_products=8 + 12, is_new_width=True
+        num_rows=2,
+        num_new_tokens=4,
+        num_sampled=1,
+        num_streams=1,
+        context_tokens=8 + 5,
+        attention_products=8 + 12,
+        is_new_width=True,
     )
 
 
@@ -81,7 +87,7 @@ def test_a_width_is_new_unless_the_last_wide_step_had_it() -> None:
 
 
 def test_bands_split_a_steps_tokens_as_tax_brackets_do() -> None:
-    work = StepWork(1, 300, 1, 300, 300 * 301 // 2, False)
+    work = StepWork(1, 300, 1, 1, 300, 300 * 301 // 2, False)
     by_name = dict(zip(FEATURES, features(work), strict=True))
     bands = [count for name, count in by_name.items() if name.startswith("tokens_")]
     assert bands == [3, 12, 48, 192, 44]
@@ -89,8 +95,8 @@ def test_bands_split_a_steps_tokens_as_tax_brackets_do() -> None:
 
 
 def test_a_price_is_the_sum_of_its_parts_by_hand() -> None:
-    work = StepWork(3, 6, 2, 100, 40, True)
-    by_hand = 0.018 + 0.004 + 0.010 + 3 * 0.005 + 2 * 0.0045 + 2 * 0.0008 + 100 * 5e-6 + 40 * 1e-6
+    work = StepWork(3, 6, 2, 1, 100, 40, True)
+    by_hand = 0.018 + 0.004 + 0.010 + 3 * 0.005 + 2 * 0.0045 + 2 * 0.0008 + 0.0004 + 100 * 5e-6 + 40 * 1e-6
     assert CostModel(PRICES).work_s(work) == pytest.approx(by_hand)
 
 
@@ -126,7 +132,7 @@ def test_too_few_steps_are_refused_with_both_numbers() -> None:
 
 
 def test_steps_of_one_width_are_refused() -> None:
-    work = StepWork(4, 4, 4, 100, 100, False)
+    work = StepWork(4, 4, 4, 4, 100, 100, False)
     with pytest.raises(CalibrationFailed, match="every step had 4 new tokens"):
         fit([TimedStep(work, 0.05)] * 50)
 
@@ -156,6 +162,13 @@ def test_a_simulation_pays_for_a_new_width_once_and_forgets_it_with_the_next_loa
     once = [step_s(first), step_s(pair), step_s(pair)]
     assert once[1] - once[2] == pytest.approx(PRICES["new_width"])
     assert [step_s(first), step_s(pair), step_s(pair)] == once
+
+
+def test_prompts_of_one_request_pay_for_one_stream() -> None:
+    cost = CostModel(PRICES)
+    plan = StepPlan("continuous", tuple(decode(name, 6, 2) for name in "abcd"))
+    apart, together = cost.in_order(), cost.in_order(is_one_request=True)
+    assert apart(plan) - together(plan) == pytest.approx(3 * PRICES["stream"])
 
 
 def test_a_real_machines_steps_are_explained_nearly_as_well_as_any_linear_cost_could() -> None:

@@ -16,9 +16,9 @@ COST = CostModel(PRICES)
 
 
 def test_a_round_of_two_is_the_sum_of_its_steps_by_hand() -> None:
-    read = 0.018 + 0.004 + 0.010 + 3 * 0.005 + 2 * 0.0045 + 2 * 0.0008 + 6 * 5e-6 + 12 * 1e-6
-    second = 0.018 + 0.004 + 0.010 + 0.005 + 2 * 0.0008 + 8 * 5e-6 + 8 * 1e-6
-    third = 0.018 + 0.004 + 0.005 + 2 * 0.0008 + 10 * 5e-6 + 10 * 1e-6
+    read = 0.018 + 0.004 + 0.010 + 3 * 0.005 + 2 * 0.0045 + 2 * 0.0008 + 0.0004 + 6 * 5e-6 + 12 * 1e-6
+    second = 0.018 + 0.004 + 0.010 + 0.005 + 2 * 0.0008 + 0.0004 + 8 * 5e-6 + 8 * 1e-6
+    third = 0.018 + 0.004 + 0.005 + 2 * 0.0008 + 0.0004 + 10 * 5e-6 + 10 * 1e-6
     assert round_s(COST, Round(2, 3, 3)) == pytest.approx(read + second + third)
 
 
@@ -34,13 +34,13 @@ def test_for_equal_prompts_in_full_rounds_the_simulator_says_what_the_law_says(
     batch_size: int, num_rounds: int
 ) -> None:
     num = batch_size * num_rounds
-    machine = Machine(COST.in_order(), num_blocks=1000, block_size=16, max_model_len=1000)
+    machine = Machine(COST.in_order(is_one_request=True), num_blocks=1000, block_size=16, max_model_len=1000)
     outcome = simulate(closed(num, 6, 20), Settings(static_batch_size=batch_size), "static", machine)
     assert outcome.wall_s == pytest.approx(round_law_s(num, COST, Round(batch_size, 6, 20)))
 
 
 def test_a_last_round_that_is_not_full_makes_the_law_an_upper_bound() -> None:
-    machine = Machine(COST.in_order(), num_blocks=1000, block_size=16, max_model_len=1000)
+    machine = Machine(COST.in_order(is_one_request=True), num_blocks=1000, block_size=16, max_model_len=1000)
     outcome = simulate(closed(6, 6, 20), Settings(static_batch_size=4), "static", machine)
     assert outcome.wall_s < round_law_s(6, COST, Round(4, 6, 20))
 

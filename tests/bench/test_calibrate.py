@@ -150,7 +150,10 @@ def test_a_load_is_predicted_by_simulating_it_and_only_for_our_own_lanes(tmp_pat
     settings = Settings(static_batch_size=2)
     predict = predictor(tmp_path / "c.json", settings, ())
     load = closed(5, 6, 20)
-    assert predict("everystep", "static", load) == simulate(load, settings, "static", made().machine()).wall_s
+    assert (
+        predict("everystep", "static", load)
+        == simulate(load, settings, "static", made().machine(is_one_request=True)).wall_s
+    )
     assert predict("hf-generate", "static", load) is None
     assert predict("everystep", "vllm", load) is None
     law_s = round_law_s(5, made().cost, Round(2, 6, 20)) + 0.003

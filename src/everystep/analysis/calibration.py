@@ -56,14 +56,14 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """The server's, as far as they decide schedules."""
         return Settings(**self.batch)
 
-    def machine(self, settings: Settings | None = None, **changes: Any) -> Machine:
+    def machine(self, settings: Settings | None = None, *, is_one_request: bool = False, **changes: Any) -> Machine:
         """What the simulator needs beside a load.
 
         ``settings`` that ask for another cache or context than was calibrated get it; ``changes`` are fields of
-        :class:`Machine` and win.
+        :class:`Machine` and win.  ``is_one_request``: the load's prompts come in one request, as closed loads do.
         """
         fields: dict[str, Any] = {
-            "step_s": self.cost.in_order(),
+            "step_s": self.cost.in_order(is_one_request=is_one_request),
             "num_blocks": self.num_blocks,
             "block_size": self.block_size,
             "max_model_len": self.max_model_len,

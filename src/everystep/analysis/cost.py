@@ -30,6 +30,7 @@ FEATURES: dict[str, str] = {
         for low, high in BANDS
     },
     "sampled": "a row that draws a token",
+    "stream": "a request that gets a token: who writes and reads its stream takes part of the cores",
     "context": "a token of context read",
     "attention": "a pair of a new token and one that it looks at",
 }
@@ -56,6 +57,7 @@ def features(work: StepWork) -> tuple[float, ...]:
         float(work.is_new_width),
         *bands,
         work.num_sampled,
+        work.num_streams,
         work.context_tokens,
         work.attention_products,
     )
@@ -85,15 +87,20 @@ class CostModel:
         """Predicted seconds from this step's start to the next step's, of a step that stands alone."""
         return self.work_s(work_of(plan, Widths()))
 
-    def in_order(self) -> Callable[[StepPlan], float]:
-        """The same for plans that are told in the order in which they run, as a simulation tells them."""
+    def in_order(self, *, is_one_request: bool = False) -> Callable[[StepPlan], float]:
+        """The same for plans that are told in the order in which they run, as a simulation tells them.
+
+        ``is_one_request``: all prompts came in one request, so that one stream takes all tokens.
+        """
         widths = Widths()
 
         def step_s(plan: StepPlan) -> float:
             nonlocal widths
             if _begins_a_load(plan.rows[0]):
                 widths = Widths()  # one load's cost mustn't depend on the load that was simulated before
-            return self.work_s(work_of(plan, widths))
+            work = work_of(plan, widths)
+            spared = work.num_streams - 1 if is_one_request and work.num_streams else 0
+            return self.work_s(work) - spared * self.seconds["stream"]
 
         return step_s
 

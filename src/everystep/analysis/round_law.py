@@ -15,7 +15,7 @@ from everystep.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """``batch_size`` prompts of equal length, read in one step and then continued a token a step."""
+    """``batch_size`` prompts of one request and one length, read in one step and then continued a token a step."""
 
     batch_size: int
     prompt_tokens: int
@@ -30,10 +30,10 @@ class Round:
         """What each of its steps computes; the first reads the prompts and draws the first tokens."""
         rows, prompt, widths = self.batch_size, self.prompt_tokens, Widths()
         read, pairs = rows * prompt, rows * prompt * (prompt + 1) // 2
-        steps = [StepWork(rows, read, rows, read, pairs, widths.is_new(read))]
+        steps = [StepWork(rows, read, rows, 1, read, pairs, widths.is_new(read))]
         for drawn in range(1, self.output_tokens):
             context = rows * (prompt + drawn)
-            steps.append(StepWork(rows, rows, rows, context, context, widths.is_new(rows)))
+            steps.append(StepWork(rows, rows, rows, 1, context, context, widths.is_new(rows)))
         return steps
 
 

@@ -20,6 +20,7 @@ class StepWork:
     num_rows: int
     num_new_tokens: int
     num_sampled: int  # rows that draw a token: the model's head is computed for these alone
+    num_streams: int  # requests that get a token: prompts of one request share a stream
     context_tokens: int  # keys and values that are read, each row's once
     attention_products: int  # pairs of a new token and a token that it looks at
     is_new_width: bool  # more than one new token, and not as many as in the last step of more than one
@@ -53,13 +54,17 @@ class TimedStep:
 def work_of(plan: StepPlan, widths: Widths) -> StepWork:
     """Of a plan that hasn't been applied yet, after those that ``widths`` has seen."""
     new_tokens = num_sampled = context = products = 0
+    streams = set()
     for row in plan.rows:
         new, end = row.num_new_tokens, row.start + row.num_new_tokens
         new_tokens += new
         context += end
         products += end if new == 1 else _products(new, end)
-        num_sampled += end == len(row.sequence.token_ids)
-    return StepWork(len(plan.rows), new_tokens, num_sampled, context, products, widths.is_new(new_tokens))
+        if end == len(row.sequence.token_ids):
+            num_sampled += 1
+            streams.add(row.sequence.request_id)
+    is_new = widths.is_new(new_tokens)
+    return StepWork(len(plan.rows), new_tokens, num_sampled, len(streams), context, products, is_new)
 
 
 def works_of(steps: Sequence[Mapping[str, Any]]) -> list[StepWork]:
@@ -90,11 +95,13 @@ def timed_steps(steps: Sequence[Mapping[str, Any]]) -> list[TimedStep]:
 
 def _work_of_record(step: Mapping[str, Any], last_read: Mapping[str, int], widths: Widths) -> StepWork:
     rows = [row for row in step["rows"] if row["phase"] != "held"]
+    sampled = [row for row in rows if row["phase"] == "decode" or last_read[row["sequence_id"]] == step["step"]]
     num_new_tokens = sum(row["new_tokens"] for row in rows)
     return StepWork(
         num_rows=len(rows),
         num_new_tokens=num_new_tokens,
-        num_sampled=sum(row["phase"] == "decode" or last_read[row["sequence_id"]] == step["step"] for row in rows),
+        num_sampled=len(sampled),
+        num_streams=len({row["request_id"] for row in sampled}),
         context_tokens=sum(row["context_tokens"] for row in rows),
         attention_products=sum(_products(row["new_tokens"], row["context_tokens"]) for row in rows),
         is_new_width=widths.is_new(num_new_tokens),

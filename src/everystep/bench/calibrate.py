@@ -141,8 +141,10 @@ async def _alone(site: Site, rng: random.Random, driven: Driven) -> Limits:
 
 
 async def _serve(site: Site, portion: Portion, rng: random.Random) -> list[TimedStep]:
-    lane = site.lane(portion.policy)
-    served = await lane.serve(portion.load, prompts_for(portion.load, site.token_ids, rng))
+    lane, prompts = site.lane(portion.policy), prompts_for(portion.load, site.token_ids, rng)
+    if portion.is_one_request:
+        return timed_steps((await lane.measure(prompts, portion.load[0].output_tokens)).steps or ())
+    served = await lane.serve(portion.load, prompts)
     errors = [answer.error for answer in served.outcome.answers if answer.error is not None]
     if errors:
         raise BenchFailed(f"{portion.name}: {len(errors)} of {len(portion.load)} requests failed: {errors[0]}")

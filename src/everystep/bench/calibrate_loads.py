@@ -49,6 +49,7 @@ class Portion:
     policy: str
     name: str
     load: Load
+    is_one_request: bool = False  # all prompts in one body, and their tokens in one stream
 
 
 def portions(policies: tuple[str, ...], limits: Limits, rng: random.Random) -> Iterator[Portion]:
@@ -60,6 +61,8 @@ def portions(policies: tuple[str, ...], limits: Limits, rng: random.Random) -> I
     if widest == "continuous":
         falling = [limits.arrival(0, 8, 4 + i // 4) for i in range(limits.max_num_seqs)]
         yield Portion(widest, "wide decode", falling)
+        for num_rows in (limits.max_num_seqs, min(NARROW_ROWS, limits.max_num_seqs)):
+            yield Portion(widest, "one request", [limits.arrival(0, 8, 8)] * num_rows, is_one_request=True)
         yield Portion(widest, "arrivals", _open(limits, rng))
     for policy in policies:
         if policy != "continuous":

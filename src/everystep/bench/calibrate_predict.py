@@ -33,7 +33,8 @@ class Simulated:
     """A server as the simulator needs it."""
 
     settings: Settings
-    machine: Machine
+    machine: Machine  # a request a prompt, as open loads are sent
+    one_request: Machine  # all prompts in one, as closed loads are
 
 
 class Predictor:
@@ -50,7 +51,8 @@ class Predictor:
         if server is None or policy not in POLICIES:
             return None
         is_open = load[-1].at_s > 0  # then each prompt is a request that a full line turns away
-        return simulate(load, server.settings, policy, server.machine, is_line_bounded=is_open).wall_s
+        machine = server.machine if is_open else server.one_request
+        return simulate(load, server.settings, policy, machine, is_line_bounded=is_open).wall_s
 
     def round_law_s(self, engine: str, policy: str, load: Load) -> float | None:
         """ceil(N ÷ B) × T(round) for equal prompts at once on a static lane, and the way to the client and back."""
@@ -86,15 +88,14 @@ def _to_be_started(calibration: Calibration, settings: Settings, path: Path) -> 
         "num_threads": settings.threads,
     }
     _check(calibration, {name: value for name, value in asked.items() if value is not None}, path, "this benchmark")
-    return Simulated(settings, calibration.machine(settings))
+    return Simulated(settings, *(calibration.machine(settings, is_one_request=is_one) for is_one in (False, True)))
 
 
 def _running(calibration: Calibration, facts: Mapping[str, Any], path: Path, url: str) -> Simulated:
     _check(calibration, {name: facts[name] for name in IDENTITY}, path, url)
-    machine = calibration.machine(
-        num_blocks=facts["num_blocks"], block_size=facts["block_size"], max_model_len=facts["max_model_len"]
-    )
-    return Simulated(Settings(**facts["settings"]), machine)
+    sizes = {name: facts[name] for name in ("num_blocks", "block_size", "max_model_len")}
+    machines = (calibration.machine(is_one_request=is_one, **sizes) for is_one in (False, True))
+    return Simulated(Settings(**facts["settings"]), *machines)
 
 
 def _check(calibration: Calibration, asked: Mapping[str, object], path: Path, whose: str) -> None:
