@@ -52,7 +52,7 @@ def test_prefill_is_darker_than_decode_of_the_same_colour_and_prompts_are_number
     panel, _ = drawn(seats_figure(result(), {"static": STATIC}))
     reads, writes = (to_rgb(panel.patches[place].get_facecolor()) for place in (0, 2))
     assert writes == pytest.approx(tuple(0.5 + 0.5 * part for part in reads))
-    assert [text.get_text() for text in panel.texts] == ["1", "2", "3"]
+    assert sorted(text.get_text() for text in panel.texts) == ["1", "2", "3"]
 
 
 def test_a_prompt_has_the_same_colour_in_every_lane() -> None:
@@ -111,3 +111,23 @@ def test_a_long_log_is_cut_for_all_lanes_at_the_same_second_and_the_figure_says_
 
 def test_no_steps_no_figure() -> None:
     assert seats_figure(result(), {"static": []}) is None
+
+
+def test_a_prompt_whose_seat_time_is_narrower_than_its_number_goes_without() -> None:
+    steps = [step(0, 0.0, 0.01, "0ap"), step(1, 0.01, 10.0, "0bp")]
+    (panel,) = drawn(seats_figure(result(), {"static": steps}))
+    assert [text.get_text() for text in panel.texts] == ["2"]
+
+
+def test_no_line_is_drawn_before_a_step_that_it_would_hide() -> None:
+    steps = [step(0, 0.0, 5.0, "0ad"), step(1, 5.0, 5.001, "0ad"), step(2, 5.001, 10.0, "0ad")]
+    (panel,) = drawn(seats_figure(result(), {"static": steps}))
+    assert sorted({x for line in panel.lines for x in line.get_xdata() if x == x}) == [0.0, 5.001]
+
+
+def test_lanes_stand_in_the_same_order_whatever_the_files_order() -> None:
+    logs = {name: [step(0, start_s, start_s + 1, "0ap")] for name, start_s in (("continuous", 0.0), ("static", 9.0))}
+    assert [axes.get_title(loc="left").split(":")[0] for axes in drawn(seats_figure(result(), logs))] == [
+        "static",
+        "continuous",
+    ]

@@ -43,11 +43,9 @@ def latency_figure(result: Result) -> Figure | None:
     rates = [float(run["rate"]) for run in runs]
     for axes, (name, words) in zip(panels, PANELS.items(), strict=True):
         axes.set_ylabel(words)
-        log_seconds(axes)
         axes.set_xlim(0, 1.06 * max(rates))
         ends = [end for contender, look in looks.items() for end in _lines(axes, runs, contender, look, name)]
-        axes.margins(y=0.08)
-        axes.autoscale_view(scalex=False)
+        log_seconds(axes)
         label_ends(axes, ends)
     panels[-1].set_xlabel("requests sent per second")
     return figure
@@ -83,7 +81,7 @@ def _title(runs: Sequence[Run]) -> str:
     """The highest rate that each kept up with, or the last rate's waits where nobody failed."""
     if not any(is_saturated(run) for run in runs):
         rate = runs[-1]["rate"]
-        waits = [f"{run['label']} {seconds(run['ttft_s']['p99'])} s" for run in runs if run["rate"] == rate]
+        waits = [f"{run['label']}: {seconds(run['ttft_s']['p99'])} s" for run in runs if run["rate"] == rate]
         return f"TTFT p99 at {rate:g} requests a second: {', '.join(waits)}"
     kept = []
     for name in names_of(runs):

@@ -83,7 +83,7 @@ def framed(height_in: float, title: str, small_print: Sequence[str], *, right_in
     figure.text(0.015, 0.1 / height_in, "\n".join(small), size=SMALL_PT, color=FAINT, va="bottom")
     top_in, bottom_in = 0.3 + 0.21 * len(lines), 0.62 + 0.13 * len(small)
     figure.subplots_adjust(
-        left=0.78 / WIDTH_IN,
+        left=0.85 / WIDTH_IN,
         right=1 - right_in / WIDTH_IN,
         top=1 - top_in / height_in,
         bottom=bottom_in / height_in,
@@ -92,10 +92,15 @@ def framed(height_in: float, title: str, small_print: Sequence[str], *, right_in
 
 
 def log_seconds(axes: Axes) -> None:
-    """A logarithmic y axis whose ticks are plain numbers."""
+    """A logarithmic y axis round what is plotted already; its ticks are plain numbers, more where it spans little."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.margins(y=0.08)
+    axes.autoscale_view(scalex=False)
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0) if high > 10 * low else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+    )
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:.6f}".rstrip("0").rstrip(".")))
     axes.yaxis.set_minor_locator(NullLocator())
 
 

@@ -51,14 +51,12 @@ def round_law_figure(result: Result) -> Figure | None:
     axes = figure.add_subplot()
     axes.set_xlabel("N, prompts sent at once")
     axes.set_ylabel("seconds until all N answers are there")
-    log_seconds(axes)
     log_sizes(axes, ns)
     ends = [_measured(axes, runs)]
     for run in {int(run["n"]): run for run in (rounds[0], rounds[-1])}.values():
         ends.append(_law(axes, ns, seats, run, is_full=run["n"] == seats))
     ends += _predicted(axes, runs)
-    axes.margins(y=0.08)
-    axes.autoscale_view(scalex=False)
+    log_seconds(axes)
     label_ends(axes, ends)
     return figure
 

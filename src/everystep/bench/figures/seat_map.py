@@ -36,6 +36,7 @@ class LaneMap:
 
     stretches: tuple[Stretch, ...]
     starts_s: tuple[float, ...]  # of every step
+    ends_s: tuple[float, ...]
     waiting: tuple[int, ...]  # at every step's start
     num_seats: int  # the highest seat that was taken, counted from one
     end_s: float
@@ -86,6 +87,7 @@ def lane_map(steps: Sequence[Step], origin_s: float) -> LaneMap:
     return LaneMap(
         stretches=tuple(stretches),
         starts_s=tuple(step["start_s"] - origin_s for step in steps),
+        ends_s=tuple(step["end_s"] - origin_s for step in steps),
         waiting=tuple(len(step["waiting"]) for step in steps),
         num_seats=1 + max((one.seat for one in stretches), default=0),
         end_s=steps[-1]["end_s"] - origin_s,

@@ -32,14 +32,16 @@ from everystep.bench.tables import figure as digits
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#888888")
 SEAT_IN, LEAST_IN, MOST_IN, WAITING_IN = 0.17, 0.75, 2.9, 0.8
 HATCH = "//////"
-MOST_BORDERS = 400  # steps: above it the lines between them would hide what they part
+LEAST_BORDERED_PT = 2.0  # the line before a narrower step would hide it
+HAIR_PT = 0.25  # an edge of its own colour, so that the narrowest stretch is seen
 NUMBER_PT = 7.5
 MOST_SEAT_NAMES = 8
+LANES = ("static", "per_token", "continuous")
 
 
 def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure | None:
-    """A panel per lane in the order of ``steps``.  ``None`` where no lane has a step."""
-    logs = {lane: log for lane, log in steps.items() if log}
+    """A panel per lane.  ``None`` where no lane has a step."""
+    logs = {lane: steps[lane] for lane in sorted(steps, key=_place) if steps[lane]}
     if not logs:
         return None
     origins = origins_s(logs)
@@ -48,15 +50,17 @@ def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure 
     has_line = any(any(each.waiting) for each in maps.values())
     heights = [min(max(SEAT_IN * each.num_seats, LEAST_IN), MOST_IN) for each in maps.values()]
     heights += [WAITING_IN] if has_line else []
-    notes = small_print(result, "numbers: prompts in the order in which they got a seat", *_cut_note(window_s))
+    notes = small_print(
+        result, "numbers, where there is room: prompts in the order in which they got a seat", *_cut_note(window_s)
+    )
     figure = framed(1.75 + sum(heights) + 0.42 * len(heights), _title(maps), notes, right_in=1.35)
     _key(figure)
     grid = {"height_ratios": heights, "hspace": 0.42 * len(heights) / sum(heights)}
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw=grid)[:, 0]
     colours = request_colours(list(maps.values()))
+    panels[0].set_xlim(0, max(each.end_s for each in maps.values()))
     for axes, (lane, each) in zip(panels, maps.items(), strict=False):
         draw_lane(axes, lane, each, colours)
-    panels[0].set_xlim(0, max(each.end_s for each in maps.values()))
     if has_line:
         _waiting(panels[-1], maps)
     panels[-1].set_xlabel("seconds" if len(set(origins.values())) == 1 else "seconds since the lane's first step")
@@ -65,6 +69,11 @@ def seats_figure(result: Result, steps: Mapping[str, Sequence[Step]]) -> Figure 
 
 def _cut_note(window_s: float) -> list[str]:
     return [] if math.isinf(window_s) else [f"the first {digits(window_s)} s alone"]
+
+
+def _place(lane: str) -> int:
+    """The lanes that everybody has come first, the simplest on top."""
+    return LANES.index(lane) if lane in LANES else len(LANES)
 
 
 def request_colours(maps: Sequence[LaneMap]) -> dict[str, str]:
@@ -81,14 +90,14 @@ def draw_lane(axes: Axes, lane: str, each: LaneMap, colours: Mapping[str, str]) 
     """Seat 0 on top.  A rectangle per stretch, a white line per step."""
     axes.grid(visible=False)
     numbers = {one: place for place, one in enumerate(dict.fromkeys(s.sequence_id for s in each.stretches), 1)}
-    named: set[str] = set()
+    ends_s = {one.sequence_id: one.end_s for one in each.stretches}
     for one in each.stretches:
         axes.add_patch(_rectangle(one, colours[one.sequence_id]))
-        if one.sequence_id not in named:
-            named.add(one.sequence_id)
-            _number(axes, one, numbers[one.sequence_id], colours[one.sequence_id])
-    if len(each.starts_s) <= MOST_BORDERS:
-        _lines(axes, [((start_s, start_s), (0, each.num_seats)) for start_s in each.starts_s], 0.4)
+    for one in {one.sequence_id: one for one in reversed(each.stretches)}.values():  # of each, its first
+        _number(axes, one, numbers[one.sequence_id], colours[one.sequence_id], ends_s[one.sequence_id])
+    borders_s = [start_s for start_s, end_s in zip(each.starts_s, each.ends_s, strict=True)
+                 if _width_pt(axes, start_s, end_s) >= LEAST_BORDERED_PT]  # fmt: skip
+    _lines(axes, [((start_s, start_s), (0, each.num_seats)) for start_s in borders_s], 0.4)
     _lines(axes, [((0, each.end_s), (seat, seat)) for seat in range(1, each.num_seats)], 0.8)
     axes.set_ylim(each.num_seats, 0)
     seats = range(0, each.num_seats, -(-each.num_seats // MOST_SEAT_NAMES))
@@ -107,19 +116,27 @@ def _lines(axes: Axes, ends: Sequence[tuple[tuple[float, float], tuple[float, fl
     axes.plot(xs, ys, color="white", lw=width_pt)
 
 
-def _number(axes: Axes, one: Stretch, number: int, colour: str) -> None:
-    """On a patch of its own colour, since a short stretch doesn't reach behind all its digits."""
+def _number(axes: Axes, one: Stretch, number: int, colour: str, end_s: float) -> None:
+    """On a patch of its own colour, since a short stretch doesn't reach behind all its digits; where there is room."""
+    if _width_pt(axes, one.start_s, end_s) < NUMBER_PT * (1 + 0.7 * len(str(number))):
+        return
     patch = {"facecolor": colour, "lw": 0, "pad": 1.0}
     place = (one.start_s, one.seat + 0.5)
     axes.annotate(str(number), place, xytext=(2.5, -0.5), textcoords="offset points", size=NUMBER_PT, va="center",
                   color="white", weight="bold", bbox=patch, annotation_clip=True)  # fmt: skip
 
 
+def _width_pt(axes: Axes, start_s: float, end_s: float) -> float:
+    left, right = (float(axes.transData.transform((x_s, 0))[0]) for x_s in (start_s, end_s))
+    return (right - left) * 72 / axes.figure.dpi
+
+
 def _rectangle(one: Stretch, colour: str) -> Rectangle:
     place = ((one.start_s, one.seat), one.end_s - one.start_s, 1.0)
     if one.phase == "held":
         return Rectangle(*place, facecolor="white", edgecolor=colour, hatch=HATCH, lw=0.0)
-    return Rectangle(*place, facecolor=colour if one.phase == "prefill" else _light(colour), lw=0.0)
+    shade = to_rgb(colour) if one.phase == "prefill" else _light(colour)
+    return Rectangle(*place, facecolor=shade, edgecolor=shade, lw=HAIR_PT)
 
 
 def _light(colour: str) -> tuple[float, float, float]:

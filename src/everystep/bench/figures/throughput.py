@@ -43,12 +43,10 @@ def throughput_figure(result: Result) -> Figure | None:
     axes = figure.add_subplot()
     axes.set_xlabel("N, prompts sent at once")
     axes.set_ylabel("output tokens per second")
-    log_seconds(axes)
     log_sizes(axes, ns)
     for name, look in looks.items():
         axes.plot(ns, lines[name], color=look.colour, marker=look.marker, linestyle=look.dashes, ms=6, lw=1.6)
-    axes.margins(y=0.08)
-    axes.autoscale_view(scalex=False)
+    log_seconds(axes)
     label_ends(axes, [End(*_last(ns, lines[name]), words[name], look.colour) for name, look in looks.items()])
     return figure
 
