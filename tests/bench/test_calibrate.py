@@ -112,7 +112,7 @@ async def test_a_server_that_has_other_clients_is_not_calibrated() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/steps":
             return httpx.Response(200, json=next(pages, {"steps": [], "next": 4}))
-        return httpx.Response(200, content=body)
+        return httpx.Response(200, stream=httpx.ByteStream(body))
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://fake") as http:
         with pytest.raises(BenchFailed, match="other clients"):
