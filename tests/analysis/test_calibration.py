@@ -93,7 +93,8 @@ def test_a_what_if_changes_the_cache_by_whole_blocks_and_the_context_downwards_o
     one = made()
     assert one.machine(Settings(kv_cache_gib=1.0)).num_blocks == 2**30 // 1_474_560
     assert one.machine(Settings(max_model_len=100)).max_model_len == 100
-    assert one.machine(Settings(max_model_len=10**6)).max_model_len == 8192
+    with pytest.raises(ConfigError, match="max_model_len=8193 is over the 8192"):
+        one.machine(Settings(max_model_len=8193))
     assert one.machine(Settings(kv_cache_gib=1.0), num_blocks=7).num_blocks == 7
 
 

@@ -13,7 +13,7 @@ EXPECTED = {
     "/basic_generate", "/generate", "/generate_stream", "/generate_vllm", "/v1/models", "/v1/models/{name}",
     "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/version", "/metrics", "/steps",
     "/steps/stream", "/steps/trace", "/requests/{request_id}", "/health", "/health/live", "/health/ready",
-    "/docs", "/openapi.json",
+    "/engine", "/docs", "/openapi.json",
 }  # fmt: skip
 
 

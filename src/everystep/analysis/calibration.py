@@ -60,7 +60,8 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """What the simulator needs beside a load.
 
         ``settings`` that ask for another cache or context than was calibrated get it; ``changes`` are fields of
-        :class:`Machine` and win.  ``is_one_request``: the load's prompts come in one request, as closed loads do.
+        :class:`Machine` and win; a context longer than the calibrated server's is a :class:`ConfigError`.
+        ``is_one_request``: the load's prompts come in one request, as closed loads do.
         """
         fields: dict[str, Any] = {
             "step_s": self.cost.in_order(is_one_request=is_one_request),
@@ -73,8 +74,16 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if settings is not None and settings.kv_cache_gib is not None:
             fields["num_blocks"] = max(1, int(settings.kv_cache_gib * GIB) // self.kv_block_bytes)
         if settings is not None and settings.max_model_len is not None:
-            fields["max_model_len"] = min(self.max_model_len, settings.max_model_len)
+            fields["max_model_len"] = self._within(settings.max_model_len)
         return Machine(**(fields | changes))
+
+    def _within(self, max_model_len: int) -> int:
+        if max_model_len > self.max_model_len:
+            raise ConfigError(
+                f"max_model_len={max_model_len} is over the {self.max_model_len} of the server that was calibrated",
+                param="max_model_len",
+            )
+        return max_model_len
 
 
 def figures_of(fit: Fit) -> FitFigures:

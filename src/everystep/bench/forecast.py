@@ -64,7 +64,7 @@ class Forecast:
 
     def _simulate(self, named: NamedLoad, policy: str) -> tuple[Run, Outcome]:
         is_open = named.rate is not None  # then each prompt is a request that a full line turns away
-        machine = self.calibration.machine(self.settings)
+        machine = self.calibration.machine(self.settings, is_one_request=not is_open)  # as the benchmark sends it
         outcome = simulate(named.load, self.settings, policy, machine, is_line_bounded=is_open)
         verdict = judge(outcome.answers)
         run = {
