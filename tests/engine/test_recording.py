@@ -70,6 +70,7 @@ def test_a_step_that_took_the_static_graph_says_so_and_the_replay_takes_it_in_th
     assert replay_engine(record, {"cache_dir": cache_dir}).is_equal
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_default_model_draws_the_recorded_tokens_again_in_company_and_alone(record, smollm2_cache):
     with LLM(record=record, cache_dir=smollm2_cache, kv_cache_gib=0.25) as llm:
