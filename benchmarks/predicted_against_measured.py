@@ -14,7 +14,6 @@ A part's figures are ``PART.json`` in the folder; ``--report`` puts all that lie
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import sys
@@ -35,6 +34,7 @@ from everystep.analysis.traces import read_trace
 from everystep.bench.calibrate import Site, calibrate, started
 from everystep.bench.calibrate_quiet import OtherWork
 from everystep.bench.open_loop import prompts_for
+from everystep.bench.signals import run_signalled
 from everystep.config import Settings
 
 LANES = ("static", "per_token", "continuous")
@@ -220,7 +220,7 @@ def main() -> None:
         if part.startswith("trace-") and options.trace is None:
             parser.error(f"{part} needs --trace FILE")
     for group in [parts] if options.together and parts else [[part] for part in parts]:
-        asyncio.run(run_parts(group, options.trace, options.out, options.seed))
+        run_signalled(run_parts(group, options.trace, options.out, options.seed))
     if options.report or len(parts) == len(PARTS):
         report(options.out)
 

@@ -5,7 +5,6 @@ Owns where the file goes and what is refused beside it.  Ignorant of flags' synt
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,6 +13,7 @@ from everystep.analysis.calibration import Calibration, save_calibration
 from everystep.bench.calibrate import Site, at, calibrate, started
 from everystep.bench.calibrate_quiet import words
 from everystep.bench.peers.targets import Target
+from everystep.bench.signals import run_signalled
 from everystep.config import Settings
 from everystep.errors import ConfigError
 
@@ -42,7 +42,7 @@ def run_calibration(
     logs.mkdir(parents=True, exist_ok=True)
     key = settings.api_key[0] if settings.api_key else None
     site = at(targets[0].url, key) if targets else started(settings, logs, say)
-    calibration = asyncio.run(_calibrate(site, say, seed))
+    calibration = run_signalled(_calibrate(site, say, seed))
     path = out / FILE
     save_calibration(calibration, path)
     left_out = calibration.environment["left_out"]

@@ -5,9 +5,6 @@ Owns the order: look at the machine, start everybody, let them take turns, write
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
 from pathlib import Path
 
 from everystep.bench.closed_findings import ClosedOrder, closed_findings
@@ -19,6 +16,7 @@ from everystep.bench.open_order import OpenOrder
 from everystep.bench.peers.lineup import lined_up
 from everystep.bench.peers.roster import Lineup, Roster
 from everystep.bench.results import Result, result_of
+from everystep.bench.signals import run_signalled
 from everystep.bench.terminal import Bar
 
 Order = ClosedOrder | OpenOrder
@@ -32,11 +30,7 @@ def run(
     ``predict`` fills ``predicted_wall_s``.  However it ends, a signal included, every process that it started has
     ended when this returns or raises.
     """
-    try:
-        with asyncio.Runner() as runner:
-            result, findings = runner.run(_measure(lineup, order, bar, predict))
-    except asyncio.CancelledError:  # by SIGTERM
-        raise KeyboardInterrupt from None
+    result, findings = run_signalled(_measure(lineup, order, bar, predict))
     write_files(result, findings, out)
     if draws:
         _draw(result, findings, out, bar)
@@ -54,7 +48,6 @@ def _draw(result: Result, findings: Findings, out: Path, bar: Bar) -> None:
 
 async def _measure(lineup: Lineup, order: Order, bar: Bar, predict: Predict | None) -> tuple[Result, Findings]:
     machine = environment()
-    _end_on_sigterm()
     async with lined_up(lineup, bar.say) as roster:
         bar.say(f"measuring {', '.join(contender.label for contender in roster.contenders)}")
         if isinstance(order, OpenOrder):
@@ -66,14 +59,6 @@ async def _measure(lineup: Lineup, order: Order, bar: Bar, predict: Predict | No
     notes = roster.notes + findings.notes
     settings = _settings(lineup, order, roster)
     return result_of(machine, settings, roster.started, roster.absent, notes, findings.runs), findings
-
-
-def _end_on_sigterm() -> None:
-    """As Ctrl-C: cancel, so that what was started is ended.  (asyncio does this for SIGINT alone.)"""
-    task = asyncio.current_task()
-    assert task is not None
-    with contextlib.suppress(NotImplementedError):  # Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 def _settings(lineup: Lineup, order: Order, roster: Roster) -> dict[str, object]:
