@@ -14,7 +14,6 @@ Each part writes a file into the folder; ``report`` puts them together as ``chec
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import sys
@@ -39,6 +38,7 @@ from everystep.bench.calibrate_quiet import OtherWork
 from everystep.bench.open_loop import prompts_for, warm_up
 from everystep.bench.plan_tables import as_json_object, closing_lines, tables
 from everystep.bench.served import Served
+from everystep.bench.signals import run_signalled
 from everystep.bench.tables import markdown
 from everystep.bench.terminal import show
 from everystep.config import Settings
@@ -188,11 +188,11 @@ def say(words: str) -> None:
 def run_part(part: str, out: Path) -> None:
     """A drive without a calibration or a plan in the folder makes them first."""
     if part == "calibrate" or not (out / "calibration.json").exists():
-        asyncio.run(run_calibration(out))
+        run_signalled(run_calibration(out))
     if part == "plan" or (part.isdecimal() and not (out / "plan.json").exists()):
         run_plan(out)
     if part.isdecimal():
-        asyncio.run(run_drive(out, int(part)))
+        run_signalled(run_drive(out, int(part)))
     elif part == "report":
         report(out)
 
