@@ -8,7 +8,7 @@ in the order of their submission, as rows repeat them often.  Ignorant of files 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -157,8 +157,8 @@ class Broke(msgspec.Struct, frozen=True, tag_field="line", tag="broke"):
 Line = Header | Submitted | Refused | Aborted | Planned | Stepped | Idled | Broke
 
 
-class Recorder(Protocol):
-    """Who is told what a core takes in and does, by the core, in order."""
+class Recorder:
+    """Who is told what a core takes in and does, by the core, in order.  This one listens to nothing."""
 
     def submitted(self, message: Submit, at_s: float) -> None: ...
 
@@ -177,24 +177,4 @@ class Recorder(Protocol):
     def close(self) -> None: ...
 
 
-class Silent:
-    """The recorder of a core that isn't recorded."""
-
-    def submitted(self, message: Submit, at_s: float) -> None: ...
-
-    def refused(self, message: Submit, error: str) -> None: ...
-
-    def aborted(self, message: Abort, at_s: float, was_there: bool) -> None: ...
-
-    def planned(self, step: int, now_s: float, plan: StepPlan, blocks: int) -> None: ...
-
-    def stepped(self, output: StepOutput, path: str) -> None: ...
-
-    def idled(self, now_s: float) -> None: ...
-
-    def broke(self, now_s: float, error: BaseException) -> None: ...
-
-    def close(self) -> None: ...
-
-
-SILENT = Silent()
+SILENT = Recorder()

@@ -26,6 +26,7 @@ from everystep.observe.schedule import (
     Line,
     Planned,
     PlannedRow,
+    Recorder,
     Refused,
     Stepped,
     Submitted,
@@ -71,8 +72,8 @@ def _end_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-class ScheduleWriter:
-    """Implements :class:`everystep.observe.schedule.Recorder` for one core.  Made with the header, written at once.
+class ScheduleWriter(Recorder):
+    """Writes down one core's schedule.  Made with the header, written at once.
 
     A file that can't be written any more (a full disk) ends the recording, said once; the core goes on.
     """
