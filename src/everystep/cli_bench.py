@@ -24,6 +24,7 @@ from everystep.settings_sources import load_settings
 
 if TYPE_CHECKING:
     from everystep.bench.calibrate_predict import Predictor
+    from everystep.bench.folders import log_folder
     from everystep.bench.peers.roster import Lineup
 
 DEFAULT_POLICIES = "static,per_token,continuous"
@@ -209,13 +210,11 @@ def _lineup(
     from everystep.bench.peers.roster import Lineup
     from everystep.bench.peers.targets import parse_target
 
-    logs = out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     return Lineup(
         settings=_for_servers(settings, most_prompts),
         policies=_policies(flags["policies"]),
         engines=tuple(dict.fromkeys(flags["engines"])),
-        logs=logs,
+        logs=log_folder(out),
         urls=tuple(map(parse_target, flags["urls"])),
         are_policies_given=are_policies_given,
         api=flags["api"],

@@ -82,7 +82,8 @@ def test_max_requests_takes_the_earliest(trace):
         (AZURE + "teatime,5,5\n", "line 5: TIMESTAMP='teatime'"),
         ("when,how much\n1,2\n", "absent: ContextTokens, GeneratedTokens, TIMESTAMP"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "holds no arrival"),
-        ("", "neither JSON lines nor a CSV"),
+        ("", "is empty"),
+        ("\n \n", "is empty"),
     ],
 )
 def test_a_bad_trace_is_refused_with_file_line_and_value(trace, text, names):

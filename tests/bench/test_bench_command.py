@@ -126,6 +126,8 @@ def test_an_interrupted_benchmark_leaves_no_process(tmp_path: Path, number: sign
         stderr=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
+        # Whoever is started in the background of a shell without job control ignores SIGINT, and so would our child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     said = [next(process.stderr) for _ in range(2)]
@@ -149,6 +151,8 @@ def test_an_interrupted_benchmark_leaves_no_process(tmp_path: Path, number: sign
         (["--rate", "-2"], "--rate -2: requests a second must be above 0"),
         (["--dataset", "no-such.jsonl"], "can't read no-such.jsonl"),
         (["--url", "localhost:8000"], "give [NAME=]http://HOST:PORT"),
+        (["--policies", "none"], "nobody to measure: give --policies, --engine or --url"),
+        (["--out", "/dev/null/x"], "--out /dev/null/x: can't be written to: Not a directory"),
         (["--policies", "fifo"], "'fifo' is none of static, per_token, continuous, vllm"),
     ],
 )

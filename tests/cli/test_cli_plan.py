@@ -126,6 +126,10 @@ def test_an_objective_out_of_reach_is_one_line_and_a_failure(
         ),
         ("--what-if 'port=1'", [*LENGTHS, "--rate", "1", "--slo-ttft-p99", "1", "--what-if", "port=1"]),
         ("max_num_seqs", [*LENGTHS, "--rate", "1", "--slo-ttft-p99", "1", "--max-num-seqs", "0"]),
+        (
+            "the prompt has 5000 tokens; the context holds 1024",
+            ["--prompt-tokens", "5000", "--output-tokens", "5", "--rate", "1", "--slo-ttft-p99", "1"],
+        ),
         ("headroom=1 must be", [*LENGTHS, "--rate", "1", "--slo-ttft-p99", "1", "--headroom", "1"]),
         ("nan", [*LENGTHS, "--rate", "nan", "--slo-ttft-p99", "1"]),
     ],

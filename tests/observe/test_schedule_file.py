@@ -192,7 +192,7 @@ def test_a_file_of_another_kind_isnt_appended_to_nor_read(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="is a file of another kind"):
         ScheduleWriter(path, HEADER)
     assert path.read_text() == "dear diary\n"
-    with pytest.raises(ConfigError, match=r"notes\.txt, line 1: "):
+    with pytest.raises(ConfigError, match=r"notes\.txt, line 1: is no line of a recording"):
         list(read_schedule(path))
 
 

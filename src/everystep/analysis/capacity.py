@@ -23,6 +23,7 @@ from everystep.analysis.outcome import Slo
 from everystep.analysis.simulator import Machine
 from everystep.config import Settings
 from everystep.errors import ConfigError, EverystepError
+from everystep.sched import check_fits
 
 FIRST_GUESS = 0.8  # of the throughput with everybody there at once
 WIDE_STRIDE = 0.25  # of a guess that may be far off
@@ -89,12 +90,25 @@ class _Planner:
         self.say("alone")
         alone = self.trials.alone(self.case)
         if not alone.holds:
+            self._check_longest()
             raise SloOutOfReach(f"no rate keeps the objective: {in_words(alone, self.trials.slo)}, for a lone request")
         rates = self._rates(offered_rate, headroom)
         what_if = self._rows([*halved_and_doubled(self.case), *extra], rates)
         policies = self._rows(other_policies(self.case), rates, stride=WIDE_STRIDE)
         self.say("at the planned rate")
         return self._plan(rates, alone, what_if, policies)
+
+    def _check_longest(self) -> None:
+        """Raises :class:`PromptTooLong` in the words of the server's door, if that is why there were refusals."""
+        machine = self.case.machine
+        for draw in self.trials.shape.draws:
+            for one in draw:
+                check_fits(
+                    one.prompt_tokens,
+                    one.output_tokens,
+                    max_model_len=machine.max_model_len,
+                    cache_tokens=machine.num_blocks * machine.block_size,
+                )
 
     def _rates(self, offered: float, headroom: float) -> Rates:
         """What one replica takes, of all draws and of each."""

@@ -67,6 +67,8 @@ def _lines(path: Path) -> Iterator[Arrival]:
         raise ConfigError(f"can't read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} isn't a text file in UTF-8") from error
+    if not text.strip():
+        raise ConfigError(f"{path} is empty: no arrival is recorded")
     is_jsonl = text.lstrip().startswith("{")
     rows, columns = (_json_rows(path, text), JSONL) if is_jsonl else (_csv_rows(path, text), AZURE)
     for number, row in rows:

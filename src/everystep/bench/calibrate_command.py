@@ -12,6 +12,7 @@ from pathlib import Path
 from everystep.analysis.calibration import Calibration, save_calibration
 from everystep.bench.calibrate import Site, at, calibrate, started
 from everystep.bench.calibrate_quiet import words
+from everystep.bench.folders import log_folder
 from everystep.bench.peers.targets import Target
 from everystep.bench.signals import run_signalled
 from everystep.config import Settings
@@ -38,8 +39,7 @@ def run_calibration(
     """
     if len(targets) > 1:
         raise ConfigError(f"--calibrate takes one --url, got {len(targets)}")
-    logs = out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = log_folder(out)
     key = settings.api_key[0] if settings.api_key else None
     site = at(targets[0].url, key) if targets else started(settings, logs, say)
     calibration = run_signalled(_calibrate(site, say, seed))

@@ -97,7 +97,7 @@ class _Reader:
                 line = _decoder.decode(data)
             except msgspec.MsgspecError as error:
                 if cut is not None or self._num_submitted < 0:
-                    raise cut or self._wrong(str(error)) from error
+                    raise cut or self._wrong(f"is no line of a recording: {error}") from error
                 cut = self._wrong(str(error))
                 continue
             if cut is not None and not isinstance(line, Header):

@@ -41,8 +41,10 @@ def static_seats(result: Result) -> int:
 
 
 def small_print(result: Result, *more: str) -> Sequence[str]:
-    """The model with what else there is to say, and the machine; a line each."""
-    return ["; ".join([f"model {Path(str(result['settings']['model'])).name}", *more]), machine_line(result)]
+    """The model, what computed it, what else there is to say, and the machine: a figure gets about by itself."""
+    ours = {one["about"]: None for one in result.get("contenders", ()) if one["engine"] == "everystep"}
+    model = f"model {Path(str(result['settings']['model'])).name}"
+    return ["; ".join([model, *ours, *more]), machine_line(result)]
 
 
 def closed_load(result: Result) -> str:

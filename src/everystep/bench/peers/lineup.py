@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from everystep.bench.passes import BenchFailed
 from everystep.bench.peers.roster import Lineup, Roster
 from everystep.bench.peers.start import Start
+from everystep.errors import ConfigError
 
 
 @asynccontextmanager
@@ -19,6 +20,8 @@ async def lined_up(lineup: Lineup, say: Callable[[str], None]) -> AsyncIterator[
     roster = Roster()
     async with AsyncExitStack() as stack:
         await _everybody(lineup, Start(lineup, roster, stack, say))
+        if not roster.contenders and not roster.absent:
+            raise ConfigError("nobody to measure: give --policies, --engine or --url")
         if not roster.contenders:
             raise BenchFailed(f"nobody is left to measure: {'; '.join(roster.absent)}")
         for line in roster.absent:
