@@ -24,7 +24,6 @@ from everystep.settings_sources import load_settings
 
 if TYPE_CHECKING:
     from everystep.bench.calibrate_predict import Predictor
-    from everystep.bench.folders import log_folder
     from everystep.bench.peers.roster import Lineup
 
 DEFAULT_POLICIES = "static,per_token,continuous"
@@ -207,6 +206,7 @@ def _require_client() -> None:
 def _lineup(
     settings: Settings, most_prompts: int, out: Path, flags: dict[str, Any], are_policies_given: bool
 ) -> Lineup:
+    from everystep.bench.folders import log_folder
     from everystep.bench.peers.roster import Lineup
     from everystep.bench.peers.targets import parse_target
 
