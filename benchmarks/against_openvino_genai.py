@@ -15,12 +15,13 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from line_process import LineProcess
 
 HERE = Path(__file__).parent
 BASELINE = "openvino-genai"
@@ -50,34 +51,20 @@ class Contender:
     def __init__(self, name: str, python: str, model: str, options: dict[str, Any], env: dict[str, str]) -> None:
         self.name = name
         command = [python, str(HERE / "contenders.py"), name, "--model", model, "--options", json.dumps(options)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
-        )
-        hello = self._read()
+        self._lines = LineProcess(name, command, {**os.environ, **env})
+        hello = self._lines.hello
         self.about, self.first_tokens_s = hello["about"], hello["first_tokens_s"]
 
     def measure(self, prompts: list[list[int]], output_tokens: int) -> float:
         """Output tokens per second."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompts": prompts, "output_tokens": output_tokens}) + "\n")
-        self._process.stdin.flush()
-        reply = self._read()
+        reply = self._lines.ask({"prompts": prompts, "output_tokens": output_tokens})
         expected = len(prompts) * output_tokens
         if reply["output_tokens"] != expected:
             raise SystemExit(f"{self.name} made {reply['output_tokens']} tokens of {expected}: not like with like")
         return float(expected / reply["wall_s"])
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name} ended with status {self._process.wait()}")
-        return dict(json.loads(line))
+        self._lines.close()
 
 
 @dataclass

@@ -16,7 +16,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from line_process import LineProcess
 from where_the_64x_pieces import BESIDE, CHAIN, PIECES, PROCESSES, SHARED, TOTAL, Case, Link, Process
 
 from everystep.bench.environment import environment
@@ -41,31 +41,19 @@ class Worker:
     def __init__(self, process: Process, python: str, model: str) -> None:
         settings = {"model": model, **SHARED, **process.settings}
         command = [python, str(HERE / "where_the_64x_worker.py"), process.kind, "--settings", json.dumps(settings)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.about = str(self._read()["about"])
+        self._lines = LineProcess("a worker", command)
+        self.about = str(self._lines.hello["about"])
 
     def run(self, case: Case, prompts: list[list[int]]) -> dict[str, Any]:
         order = asdict(case) | {"prompts": prompts}
         del order["process"], order["passes"]
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        reply = self._read()
+        reply = self._lines.ask(order)
         if reply["num_tokens"] != sum(case.outputs):
             raise SystemExit(f"{case}: {reply['num_tokens']} tokens of {sum(case.outputs)}: not like with like")
         return reply
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a worker ended with status {self._process.wait()}")
-        return dict(json.loads(line))
+        self._lines.close()
 
 
 @contextmanager

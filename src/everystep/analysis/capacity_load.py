@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from statistics import fmean
 
 from everystep.analysis.arrivals import Process
 from everystep.analysis.lengths import Lengths
@@ -40,11 +41,11 @@ class LoadShape:
 
     @property
     def mean_prompt_tokens(self) -> float:
-        return _mean([arrival.prompt_tokens for draw in self.draws for arrival in draw])
+        return fmean(arrival.prompt_tokens for draw in self.draws for arrival in draw)
 
     @property
     def mean_output_tokens(self) -> float:
-        return _mean([arrival.output_tokens for draw in self.draws for arrival in draw])
+        return fmean(arrival.output_tokens for draw in self.draws for arrival in draw)
 
 
 def drawn_shape(
@@ -111,7 +112,3 @@ def load_shape(loads: Sequence[Load], about: str) -> LoadShape:
 def _at_unit_rate(load: Load) -> tuple[Arrival, ...]:
     rate, first_s = rate_of(load), load[0].at_s
     return tuple(replace(arrival, at_s=(arrival.at_s - first_s) * rate) for arrival in load)
-
-
-def _mean(numbers: Sequence[int]) -> float:
-    return sum(numbers) / len(numbers)
