@@ -64,15 +64,24 @@ class Settings(BaseModel):
     drain_timeout: SecondsOrZero = Field(30.0, description="seconds that running requests get at shutdown")
     stall_timeout: Seconds = Field(60.0, description="seconds without a step, though there is work, until unhealthy")
 
+    # slow and many clients
+    client_timeout: Seconds = Field(
+        30.0, description="seconds that a client may take to send a request, or to take in what it is sent"
+    )
+    max_connections: Count = Field(4096, description="most connections at once, idle ones included")
+
     # the server
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port to listen on; 0 takes a free one")
     api_key: tuple[str, ...] = Field((), description="accepted API keys; may be given more than once")
+    api_key_file: Path | None = Field(None, description="file of accepted API keys, one a line")
+    insecure_no_auth: bool = Field(False, description="listen beyond this machine although no API key is set")
     max_body_mib: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(8.0, description="largest request body")
     step_log_size: Annotated[int, Field(ge=10_000)] = Field(10_000, description="steps that /steps remembers")
     record: Path | None = Field(None, description="write the schedule, prompts included, to this file for replay")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     log_json: bool = Field(False, description="log one JSON object a line")
+    log_prompts: bool = Field(False, description="log the prompts of requests, which are never logged otherwise")
 
     # vLLM beside our lanes
     vllm_python: Path | None = Field(None, description="Python of an environment that has vLLM")

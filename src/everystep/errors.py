@@ -12,11 +12,14 @@ Owns the exception tree.  Ignorant of HTTP libraries: a status here is a number.
     │   └── MalformedBody         422  the body isn't what the endpoint takes
     ├── AuthenticationFailed      401
     ├── NotFound                  404  route, model, request
+    ├── ClientTooSlow             408  the request took too long to arrive
     ├── BodyTooLarge              413
     ├── QueueFull                 429  try again after ``retry_after_s``
+    ├── HeadersTooLarge           431  the request's line and headers are over the limit
     ├── ClientGone                499  the client left before the answer
     ├── EngineUnavailable         503  starting, draining, restarting, or absent
-    │   └── QueueTimeout          503  waited too long for a seat
+    │   ├── QueueTimeout          503  waited too long for a seat
+    │   └── TooManyConnections    503
     ├── RequestTimeout            504  the whole request took too long
     ├── EngineFailed              500  the forward pass or its process died
     ├── ConfigError                –   a setting is wrong; the command exits with 2
@@ -64,6 +67,14 @@ class NotFound(EverystepError):
     """No such route, model or request."""
 
 
+class ClientTooSlow(EverystepError):
+    """The request took longer to arrive than a client may take."""
+
+
+class HeadersTooLarge(EverystepError):
+    """The request's line and headers are over the limit."""
+
+
 class BodyTooLarge(EverystepError):
     """The body is over the limit."""
 
@@ -86,6 +97,10 @@ class EngineUnavailable(EverystepError):
 
 class QueueTimeout(EngineUnavailable):
     """The request waited longer than the queue deadline."""
+
+
+class TooManyConnections(EngineUnavailable):
+    """The server holds as many connections as it may."""
 
 
 class RequestTimeout(EverystepError):
@@ -113,8 +128,10 @@ HTTP_STATUS: dict[type[EverystepError], int] = {
     InvalidRequest: 400,
     AuthenticationFailed: 401,
     NotFound: 404,
+    ClientTooSlow: 408,
     BodyTooLarge: 413,
     QueueFull: 429,
+    HeadersTooLarge: 431,
     ClientGone: 499,
     EngineUnavailable: 503,
     RequestTimeout: 504,

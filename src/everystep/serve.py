@@ -7,7 +7,6 @@ fails the rest with a typed error and exits with 0; the second exits at once.  I
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 import os
@@ -15,12 +14,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
+from everystep.http_server import BACKLOG, http_server
 from everystep.messages import EngineInfo
 from everystep.observe.logs import configure_logging
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 2048
-KEEP_ALIVE_S = 75  # above the usual minute of clients and proxies, so that they close first
 LAST_WORDS_S = 0.5  # after the drain, answers get this long to reach their clients
-CLOSING_S = 2  # and then streams that never end of themselves (/steps/stream) this long to close
 GIB = 2**30
 
 
@@ -178,33 +175,6 @@ def suggestion_line(suggested: Mapping[str, float | int]) -> str:
         return ""
     words = ", ".join(f"{name} {value:g}" for name, value in suggested.items())
     return f"the model's generation_config suggests {words}: not applied; send them with the request"
-
-
-def http_server(app: Any, settings: Settings) -> uvicorn.Server:
-    """uvicorn without its own signals, logging set-up and lifespan: this module has them."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """The service has the signals."""
-            yield
-
-    is_debug = settings.log_level == "debug"
-    logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if is_debug else logging.WARNING)
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=is_debug,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=CLOSING_S,
-    )
-    return Server(config)
 
 
 def process_age_s() -> float:

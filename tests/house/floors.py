@@ -22,7 +22,7 @@ FLOORS = {
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
     "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
-    "flags": 4, "progress": 4, "serve": 4, "llm": 4, "schedule_replay": 4,
+    "flags": 4, "progress": 4, "serve": 4, "http_server": 4, "llm": 4, "schedule_replay": 4,
     "deploy": 4,
 }  # fmt: skip
 FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
@@ -44,7 +44,7 @@ LIBRARIES = {
     "fastapi": {"api", "deploy"},
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
-    "uvicorn": {"serve", "bench", "deploy"},
+    "uvicorn": {"serve", "http_server", "bench", "deploy"},
     "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
     "httpx": {"bench", "engine"},
     "rich": {"bench", "progress"},
