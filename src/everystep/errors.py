@@ -22,6 +22,7 @@ Owns the exception tree.  Ignorant of HTTP libraries: a status here is a number.
     │   └── TooManyConnections    503
     ├── RequestTimeout            504  the whole request took too long
     ├── EngineFailed              500  the forward pass or its process died
+    │   └── SchedulerStuck        500  sequences wait and no lane plans a step
     ├── ConfigError                –   a setting is wrong; the command exits with 2
     └── ModelError                 –   a model file is missing, corrupt or unsupported; exits with 1
         └── UnsupportedModel       –   a sound model of a kind that this runner doesn't compute
@@ -109,6 +110,10 @@ class RequestTimeout(EverystepError):
 
 class EngineFailed(EverystepError):
     """The forward pass, or the process that ran it, failed."""
+
+
+class SchedulerStuck(EngineFailed):
+    """Sequences wait, and no lane plans a step: a policy's own bug."""
 
 
 class ConfigError(EverystepError):

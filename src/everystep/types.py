@@ -204,7 +204,12 @@ class Policy(Protocol):
 
 
 class Runner(Protocol):
-    """One forward pass at a time over a paged KV cache."""
+    """One forward pass at a time over a paged KV cache.
+
+    A row that fails by itself is named in the result's ``errors``; an exception says nothing of whose fault it was.
+    With an attribute ``is_repeatable = True`` a runner promises that rows of a pass that raised may be run again, all
+    or some of them, with the outcome that they would have had: whose fault it was is then found out.
+    """
 
     block_size: int  # tokens a block
     kv_block_bytes: int  # bytes of KV cache a block takes over all layers

@@ -32,6 +32,7 @@ class FakeRunner:
     """
 
     name = "fake"
+    is_repeatable = True
     precision = "none"
     num_threads = 1
 

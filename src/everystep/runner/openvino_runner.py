@@ -43,6 +43,7 @@ class OpenVINORunner:
     """
 
     name = "openvino"
+    is_repeatable = True
 
     def __init__(
         self,

@@ -103,7 +103,9 @@ class ContinuousPolicy(Lane):
         """Blocks that the step filled become findable, also those of one who ended, before they are given back."""
         size = self.pool.block_size
         first, end = row.start // size, (row.start + row.num_new_tokens) // size
-        if first < end and row.sequence.finish_reason is not FinishReason.FAILED:
+        if row.sequence.finish_reason is FinishReason.FAILED:
+            self.pool.unpublish(row.sequence.block_ids)  # which of them is ill nobody knows
+        elif first < end:
             self._publish(row, first, end)
         if row.sequence.finish_reason is not None:
             self._leave(row.sequence)

@@ -55,6 +55,7 @@ class TorchRunner:
     """
 
     name = "torch"
+    is_repeatable = True
 
     def __init__(
         self,
