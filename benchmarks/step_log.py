@@ -86,6 +86,7 @@ class Lane:
             start_s=start_s,
             end_s=start_s + STEP_S,
             blocks_used=self.step % 2048,
+            blocks_after=self.step % 2048,
             blocks_total=2048,
         )
         return output, time.perf_counter() - before

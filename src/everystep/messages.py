@@ -109,7 +109,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     end_s: float
     shape: tuple[int, int]  # the padded rectangle it would have been: rows × longest new part
     rows: tuple[StepRow, ...]
-    blocks_used: int
+    blocks_used: int  # while it ran
     blocks_total: int
 
 
@@ -128,7 +128,7 @@ class StepSummary:
     num_waiting: int
     num_preemptions: int  # in this step
     num_prefix_hit_tokens: int  # in this step
-    blocks_used: int
+    blocks_used: int  # once the step is applied: those of rows that it ended are free again
     blocks_total: int
 
 
@@ -151,9 +151,10 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class EventsOnly:
-    """Events that no step produced: refusals, aborts of waiting sequences."""
+    """What happened without a step: refusals, aborts; and the blocks of KV cache that are in use after it."""
 
     events: tuple[TokenEvent, ...]
+    blocks_used: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ MESSAGES = [
     Abort("r-0", FinishReason.STOP),
     Shutdown(),
     StepOutput(SUMMARY, b"\x00record", None, ("r-0",), (), (TokenEvent("r-0", TOKEN, FinishReason.LENGTH),)),
-    EventsOnly((TokenEvent("r-1", finish_reason=FinishReason.FAILED, error="no"),)),
+    EventsOnly((TokenEvent("r-1", finish_reason=FinishReason.FAILED, error="no"),), 3),
 ]
 
 

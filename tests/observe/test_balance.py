@@ -89,6 +89,7 @@ def test_accepted_is_ended_and_running_and_waiting_at_every_scrape(story: list[t
     for name in list(play.policies):
         play.tell("finished", (name, FinishReason.FAILED))
     play.check()
+    play.observer.blocks(0)
     scrape = Scrape(play.observer)
     assert all(scrape.open(policy) == 0 for policy in POLICIES)
     assert scrape.value("everystep_kv_cache_usage_ratio") == 0

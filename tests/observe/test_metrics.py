@@ -128,11 +128,22 @@ def test_a_sequence_ends_once_however_often_it_is_told(observer: Observer) -> No
     assert scrape.value("everystep_request_queue_seconds_count") == 0
 
 
-def test_the_cache_is_in_use_while_somebody_uses_it(observer: Observer) -> None:
+def test_the_cache_is_in_use_until_the_worker_says_that_it_isn_t(observer: Observer) -> None:
+    """Whoever has ended: a leak would show."""
     observer.accepted(submit("a"))
     observer.step(output(0, rows=[row(0, "a")], started=["a"], blocks_used=512))
     assert Scrape(observer).value("everystep_kv_cache_usage_ratio") == 0.25
-    observer.finished("a", FinishReason.LENGTH, 1.0)
+    observer.finished("a", FinishReason.ABORTED, 1.0)
+    assert Scrape(observer).value("everystep_kv_cache_usage_ratio") == 0.25
+    observer.blocks(1024)
+    assert Scrape(observer).value("everystep_kv_cache_usage_ratio") == 0.5
+    observer.blocks(0)
+    assert Scrape(observer).value("everystep_kv_cache_usage_ratio") == 0
+
+
+def test_a_worker_that_ended_holds_no_cache(observer: Observer) -> None:
+    observer.step(output(0, blocks_used=512))
+    observer.worker_ended()
     assert Scrape(observer).value("everystep_kv_cache_usage_ratio") == 0
 
 

@@ -26,7 +26,7 @@ def lane(**changes: Any) -> Policy:
 
 def build(builder: RecordBuilder, plan: StepPlan, *, of: Policy | None = None, **changes: Any) -> Any:
     told: dict[str, Any] = {"step": 7, "waiting": (), "events": [], "start_s": 1.5, "end_s": 2.0}
-    told |= {"blocks_used": 3, "blocks_total": 9, **changes}
+    told |= {"blocks_used": 3, "blocks_after": 2, "blocks_total": 9, **changes}
     return builder.build(lane=of or lane(), plan=plan, **told)
 
 
@@ -61,13 +61,13 @@ def test_the_first_row_beyond_the_prompt_decodes_and_its_last_token_still_reads(
     assert [row[3] for row in record[5]] == ["prefill", "decode"]
 
 
-def test_the_summary_counts_seats_and_tokens() -> None:
+def test_the_summary_counts_seats_and_tokens_and_the_blocks_that_are_left() -> None:
     plan = StepPlan("lane", (Row(sequence("a"), 0, 0, 5), Row(sequence("b"), 1, 5, 1)), (Row(sequence("c"), 2, 6, 0),))
     summary = build(RecordBuilder(), plan, waiting=(Waiting(sequence("d"), WaitCause.NO_SEAT),)).summary
     assert (summary.num_working, summary.num_held, summary.num_empty) == (2, 1, 3)
     assert (summary.num_new_tokens, summary.num_waiting) == (6, 1)
     assert (summary.step, summary.policy, summary.start_s, summary.end_s) == (7, "lane", 1.5, 2.0)
-    assert (summary.blocks_used, summary.blocks_total) == (3, 9)
+    assert (summary.blocks_used, summary.blocks_total) == (2, 9)
 
 
 def test_counters_of_a_lane_are_told_by_what_they_grew_since_that_lane_s_step_before() -> None:

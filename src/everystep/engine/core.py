@@ -46,7 +46,9 @@ class EngineCore:
     ) -> None:
         """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile.
 
-        ``recorder`` is told of all that comes in and goes on, so that it can be replayed.
+        ``recorder`` is told of all that comes in and goes on, so that it can be replayed.  ``check_when_idle`` looks at
+        each block whenever no lane has work and raises ``AssertionError`` for a count that is wrong; without it only
+        the sums are looked at, and a leak is logged.
         """
         self.runner = runner
         self.lanes = dict(lanes)
@@ -60,6 +62,7 @@ class EngineCore:
         self._arrivals = 0
         self._events: list[TokenEvent] = []  # produced by no step: refusals, aborts
         self._check_when_idle = check_when_idle
+        self._is_leak_told = False
 
     # --- what comes in ---------------------------------------------------------------------------
     def submit(self, message: Submit) -> None:
@@ -107,8 +110,7 @@ class EngineCore:
         with self._bugs_recorded(start_s):
             lane, plan = self._turns.next_plan(start_s, self._records.carry_over)
         if lane is None:
-            if self.has_work():
-                self._recorder.idled(start_s)
+            self._idle(start_s)
             return None
         waiting, blocks_used = lane.why_waiting(), self.pool.num_used_blocks
         self._recorder.planned(self._step, start_s, plan, blocks_used)
@@ -126,12 +128,13 @@ class EngineCore:
             start_s=start_s,
             end_s=end_s,
             blocks_used=blocks_used,
+            blocks_after=self.pool.num_used_blocks,
             blocks_total=self.pool.num_blocks,
         )
         self._recorder.stepped(output, result.path)
         self._step += 1
-        if self._check_when_idle and not self.has_work():
-            self.pool.check()
+        if not self.has_work():
+            self._check_blocks()
         return output
 
     def close(self) -> None:
@@ -142,6 +145,25 @@ class EngineCore:
     def next_ready_s(self) -> float | None:
         """When a lane that waits for company will start by itself; ``None`` if only a message can change things."""
         return self._turns.next_ready_s()
+
+    def _idle(self, now_s: float) -> None:
+        """Nobody can run.  Who left may have been the last one here."""
+        if self.has_work():
+            self._recorder.idled(now_s)
+        else:
+            self._check_blocks()
+
+    def _check_blocks(self) -> None:
+        """No lane has work, so no block is anybody's.  What leaked is lost until a restart: said once."""
+        if self._check_when_idle:
+            self.pool.check(owners=())
+        if not self.pool.is_whole and not self._is_leak_told:
+            self._is_leak_told = True
+            used, total, where = self.pool.num_used_blocks, self.pool.num_blocks, self._recorder.where
+            how = f"the recording {where} says how" if where else "--record makes a file that says how"
+            logger.error(
+                "a bug of ours: nobody is here, but %d of %d blocks are in use or claimed; %s", used, total, how
+            )
 
     @contextmanager
     def _bugs_recorded(self, now_s: float) -> Iterator[None]:

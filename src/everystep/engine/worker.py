@@ -48,6 +48,7 @@ class WorkerLoop:
         self._args = args
         self._heartbeat = heartbeat
         self._core: EngineCore | None = None
+        self._blocks_told = 0
 
     def now_s(self) -> float:
         return time.monotonic() - self._args.epoch_s
@@ -78,11 +79,18 @@ class WorkerLoop:
         output = core.step()
         if output is not None:
             self._stream.send(output)
+            self._blocks_told = output.summary.blocks_used
             self._drain()
         else:
             self._receive(self._idle_s(core))
-        if events := core.take_events():
-            self._stream.send(EventsOnly(events))
+        self._tell_rest(core)
+
+    def _tell_rest(self, core: EngineCore) -> None:
+        """What happened without a step.  A plan that came to none may have given blocks back, too."""
+        events, blocks_used = core.take_events(), core.pool.num_used_blocks
+        if events or blocks_used != self._blocks_told:
+            self._stream.send(EventsOnly(events, blocks_used))
+            self._blocks_told = blocks_used
 
     def _idle_s(self, core: EngineCore) -> float:
         ready_s = core.next_ready_s()

@@ -97,8 +97,8 @@ class Metrics:
 
     @property
     def kv_cache_usage(self) -> float:
-        """Share of blocks in use as of the last step; open sequences are their only users."""
-        return self.blocks_used / self.blocks_total if self.blocks_total and self._open else 0.0
+        """Share of blocks in use as the worker last told: what it doesn't give back shows, whoever has ended."""
+        return self.blocks_used / self.blocks_total if self.blocks_total else 0.0
 
 
 class _Scrape(Collector):

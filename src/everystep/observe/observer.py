@@ -66,6 +66,14 @@ class Observer:
         """What vLLM's scheduler counts; ``None`` where no vLLM is there any more."""
         self.metrics.take_vllm_load(load)
 
+    def blocks(self, blocks_used: int) -> None:
+        """Blocks of KV cache in use, as our worker tells when they changed without a step."""
+        self.metrics.blocks_used = blocks_used
+
+    def worker_ended(self) -> None:
+        """Our worker is gone, and its cache with it."""
+        self.metrics.blocks_used = 0
+
     def worker_restarted(self) -> None:
         """A worker was started in place of one that ended unasked."""
         self.metrics.num_worker_restarts += 1

@@ -42,14 +42,15 @@ class RecordBuilder:
         start_s: float,
         end_s: float,
         blocks_used: int,
+        blocks_after: int,
         blocks_total: int,
     ) -> StepOutput:
-        """The step as it crosses to the API process."""
+        """The step as it crosses to the API process.  Blocks: in use while it ran, and once it is applied."""
         record = StepRecord(
             step, plan.policy, start_s, end_s, _shape(plan), _rows(plan, events), blocks_used, blocks_total
         )
         return StepOutput(
-            self._summary(record, lane, plan, len(waiting)),
+            self._summary(record, lane, plan, len(waiting), blocks_after),
             _encoder.encode(record),
             self._encode_waiting(plan.policy, waiting),
             lane.last_started,
@@ -57,7 +58,9 @@ class RecordBuilder:
             tuple(events),
         )
 
-    def _summary(self, record: StepRecord, lane: Policy, plan: StepPlan, num_waiting: int) -> StepSummary:
+    def _summary(
+        self, record: StepRecord, lane: Policy, plan: StepPlan, num_waiting: int, blocks_after: int
+    ) -> StepSummary:
         num_preemptions, num_hit_tokens = self._count_since(lane)
         return StepSummary(
             step=record.step,
@@ -71,7 +74,7 @@ class RecordBuilder:
             num_waiting=num_waiting,
             num_preemptions=num_preemptions,
             num_prefix_hit_tokens=num_hit_tokens,
-            blocks_used=record.blocks_used,
+            blocks_used=blocks_after,
             blocks_total=record.blocks_total,
         )
 

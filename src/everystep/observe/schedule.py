@@ -158,7 +158,12 @@ Line = Header | Submitted | Refused | Aborted | Planned | Stepped | Idled | Brok
 
 
 class Recorder:
-    """Who is told what a core takes in and does, by the core, in order.  This one listens to nothing."""
+    """Who is told what a core takes in and does, by the core, in order.  This one listens to nothing.
+
+    ``where`` the record is, for people; empty where there is none.
+    """
+
+    where = ""
 
     def submitted(self, message: Submit, at_s: float) -> None: ...
 

@@ -80,6 +80,7 @@ class ScheduleWriter(Recorder):
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
+        self.where = str(path)
         self._descriptor: int | None = open_schedule(path)
         self._num_submitted = 0
         self._numbers: dict[str, int] = {}  # of sequences that haven't ended

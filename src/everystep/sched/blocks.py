@@ -42,6 +42,11 @@ class BlockPool:
         """Tokens that the whole pool holds."""
         return self.num_blocks * self.block_size
 
+    @property
+    def is_whole(self) -> bool:
+        """Every block is free and no claim stands: so it must be whenever no lane has work."""
+        return len(self._free) == self.num_blocks and not self._claims
+
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that ``num_tokens`` take, at most the whole pool."""
         return min(self.num_blocks, -(-num_tokens // self.block_size))
@@ -99,6 +104,11 @@ class BlockPool:
         if self.prefix_cache and key not in self._index and block not in self._keys:
             self._keys[block] = key
             self._index[key] = block
+
+    def unpublish(self, blocks: Iterable[int]) -> None:
+        """What stands in these may be wrong: nobody finds them any more.  Who shares them reads on."""
+        for block in blocks:
+            self._forget(block)
 
     def _forget(self, block: int) -> None:
         if (key := self._keys.pop(block, None)) is not None:

@@ -212,6 +212,7 @@ class EngineClient:
             case StepOutput():
                 self._on_step(message)
             case EventsOnly():
+                self.observer.blocks(message.blocks_used)
                 self._requests.deliver(message.events)
             case VllmNews():
                 self._on_vllm(message)
@@ -238,6 +239,8 @@ class EngineClient:
     def on_death(self, lanes: tuple[str, ...], words: str) -> None:
         if "vllm" in lanes:
             self.observer.vllm_load(None)
+        else:
+            self.observer.worker_ended()
         whose = "vLLM" if "vllm" in lanes else "the worker"
         error: EverystepError = EngineFailed(f"{whose} ended while serving this request: {words}")
         self._requests.fail_lanes(lanes, error)
