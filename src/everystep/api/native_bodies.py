@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from everystep.api.first_fault import Texts, TokenIds, only_first_unknown
 
 DEFAULT_MAX_TOKENS = 20
 
@@ -20,6 +22,11 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complain_once(cls, data: object) -> object:
+        return only_first_unknown(data, cls.model_fields)
+
 
 class NativeOptions(Body):
     """What all four native endpoints take beside the prompt."""
@@ -31,7 +38,7 @@ class NativeOptions(Body):
     top_p: float = 1.0
     top_k: int | None = Field(None, description="0 or null: off")
     seed: int | None = Field(None, description="same seed, same text")
-    stop: str | list[str] | None = Field(None, description="strings that end the text; they aren't part of it")
+    stop: str | Texts | None = Field(None, description="strings that end the text; they aren't part of it")
     ignore_eos: bool = Field(False, description="go on behind the end of the text")
     priority: Priority = 0
     echo: bool = Field(False, description="put the prompt before the text")
@@ -52,13 +59,13 @@ class PromptBody(LaneOptions):
 class PromptsBody(LaneOptions):
     """``/generate``."""
 
-    prompts: list[str]
+    prompts: Texts
 
 
 class VllmBody(NativeOptions):
     """``/generate_vllm``: vLLM schedules for itself, so there is no lane to choose."""
 
-    prompts: list[str]
+    prompts: Texts
 
 
 class TextReply(BaseModel):
@@ -84,7 +91,7 @@ class TokenizeReply(BaseModel):
 class DetokenizeBody(Body):
     """``/detokenize``."""
 
-    tokens: list[int]
+    tokens: TokenIds
 
 
 class DetokenizeReply(BaseModel):

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from everystep.api.first_fault import MAX_MESSAGES, AtFirst, Texts, TokenBiases, check_num_parts
 from everystep.api.native_bodies import Body, Priority
 from everystep.errors import UnsupportedOption
 
@@ -48,14 +49,14 @@ class OpenAIOptions(Body):
 
     model: str
     n: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Texts | None = None
     seed: int | None = None
     temperature: float | None = Field(None, description="default 1")
     top_p: float | None = None
     max_tokens: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: TokenBiases | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Label = None
@@ -95,7 +96,7 @@ class Message(Body):
     """One message.  What OpenAI's own replies hold beside role and content is taken where it is empty."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[ContentPart] | None = None
+    content: str | Annotated[list[ContentPart], AtFirst()] | None = None
     name: str | None = None
     refusal: Undone = None
     annotations: Undone = None
@@ -107,7 +108,9 @@ class Message(Body):
 class ChatBody(OpenAIOptions):
     """``/v1/chat/completions``."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], AtFirst(), BeforeValidator(check_num_parts)] = Field(
+        min_length=1, max_length=MAX_MESSAGES
+    )
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

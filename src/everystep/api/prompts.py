@@ -48,7 +48,8 @@ async def read_prompts(engine: EngineClient, value: object, truncate_to: int | N
             return await read_texts(engine, value, truncate_to)
         lists = value if all(isinstance(item, list) for item in value) else [value]
         _check_count(engine, len(lists))
-        return [_read_ids(engine, ids, truncate_to) for ids in lists]
+        num_ids = sum(map(len, lists))
+        return await _off_loop_if_long(num_ids, lambda: [_read_ids(engine, ids, truncate_to) for ids in lists])
     raise InvalidParameter("prompt must be a text, a list of texts, token ids, or lists of token ids", param="prompt")
 
 
