@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from everystep.errors import EverystepError
+from everystep.engine.passes import Passes
+from everystep.errors import EverystepError, SchedulerStuck
 from everystep.messages import Abort, StepOutput, Submit
 from everystep.observe.record import RecordBuilder
 from everystep.observe.schedule import SILENT, Recorder
@@ -22,11 +23,12 @@ from everystep.types import (
     Runner,
     Sequence,
     StepPlan,
-    StepResult,
     TokenEvent,
 )
 
 logger = logging.getLogger(__name__)
+
+MAX_IDLE_PLANS = 3  # in a row, with work and nothing to wait for: a policy of a user's may have a plan to spare
 
 
 class EngineCore:
@@ -43,14 +45,16 @@ class EngineCore:
         first_step: int = 0,
         check_when_idle: bool = False,
         recorder: Recorder = SILENT,
+        on_pass: Callable[[StepPlan], None] = lambda plan: None,
     ) -> None:
         """``drain`` is called between the forward pass and its application, to take in what arrived meanwhile.
 
         ``recorder`` is told of all that comes in and goes on, so that it can be replayed.  ``check_when_idle`` looks at
         each block whenever no lane has work and raises ``AssertionError`` for a count that is wrong; without it only
-        the sums are looked at, and a leak is logged.
+        the sums are looked at, and a leak is logged.  ``on_pass`` is told of each forward pass before it begins.
         """
         self.runner = runner
+        self.passes = Passes(runner, on_pass)
         self.lanes = dict(lanes)
         self._turns = Turns(self.lanes)
         self.pool = pool
@@ -60,6 +64,7 @@ class EngineCore:
         self._recorder = recorder
         self._step = first_step
         self._arrivals = 0
+        self._num_idle_plans = 0
         self._events: list[TokenEvent] = []  # produced by no step: refusals, aborts
         self._check_when_idle = check_when_idle
         self._is_leak_told = False
@@ -105,16 +110,21 @@ class EngineCore:
         return events
 
     def step(self) -> StepOutput | None:
-        """One forward pass for the lane whose turn it is; ``None`` if no lane can run now."""
+        """One forward pass for the lane whose turn it is; ``None`` if no lane can run now.
+
+        A pass that raises fails rows, never the core: see :mod:`everystep.engine.passes`.  Raises
+        :class:`SchedulerStuck` where no lane will ever run, and what a policy raises.
+        """
         start_s = self._now_s()
         with self._bugs_recorded(start_s):
             lane, plan = self._turns.next_plan(start_s, self._records.carry_over)
+            self._note_plan(is_empty=lane is None, now_s=start_s)
         if lane is None:
             self._idle(start_s)
             return None
         waiting, blocks_used = lane.why_waiting(), self.pool.num_used_blocks
         self._recorder.planned(self._step, start_s, plan, blocks_used)
-        result = self._run(plan)
+        result = self.passes.run(plan)
         self._drain()  # clients may have left during the pass
         with self._bugs_recorded(start_s):
             events = lane.apply(plan, result)
@@ -165,6 +175,23 @@ class EngineCore:
                 "a bug of ours: nobody is here, but %d of %d blocks are in use or claimed; %s", used, total, how
             )
 
+    def waits_rightly(self, now_s: float) -> bool:
+        """Whether nobody need run now: no lane has work, or one waits for a time that is still to come."""
+        ready_s = self.next_ready_s()
+        return not self.has_work() or (ready_s is not None and ready_s > now_s)
+
+    def _note_plan(self, *, is_empty: bool, now_s: float) -> None:
+        """Raise where lanes have work, none runs, and neither a pass nor a lane's own time will change that."""
+        if is_empty and not self.waits_rightly(now_s):
+            self._num_idle_plans += 1
+            if self._num_idle_plans == MAX_IDLE_PLANS:
+                lanes = [f"{name} ({len(lane.why_waiting())} wait)" for name, lane in self.lanes.items()]
+                raise SchedulerStuck(
+                    f"lanes have work but plan no step, and nothing will change that: {', '.join(lanes)}"
+                )
+        elif self.has_work():
+            self._num_idle_plans = 0
+
     @contextmanager
     def _bugs_recorded(self, now_s: float) -> Iterator[None]:
         """A policy's own failure ends whoever drives the core; the recording says where."""
@@ -173,15 +200,6 @@ class EngineCore:
         except Exception as error:
             self._recorder.broke(now_s, error)
             raise
-
-    def _run(self, plan: StepPlan) -> StepResult:
-        """A pass that raises fails its rows; the engine goes on with the next."""
-        try:
-            return self.runner.run(plan)
-        except Exception as error:
-            logger.exception("the forward pass failed")
-            words = f"the forward pass failed: {type(error).__name__}: {error}"
-            return StepResult(tokens={}, errors={row.sequence.sequence_id: words for row in plan.rows})
 
 
 def _end(sequence_id: str, reason: FinishReason, error: str | None) -> TokenEvent:
