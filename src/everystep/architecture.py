@@ -81,6 +81,7 @@ class TokenizerData:
     chat_template: str | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()  # every id that ends a text, generation_config's list included
+    source: str = field(default="the model", compare=False)  # file or folder, for messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

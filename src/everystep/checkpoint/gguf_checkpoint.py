@@ -15,7 +15,7 @@ import numpy.typing as npt
 from everystep.architecture import Architecture, Checkpoint, Family, Outline, RopeScaling
 from everystep.checkpoint.digest import remembered_sha256
 from everystep.checkpoint.expected import check_shapes, expected_shapes
-from everystep.checkpoint.fields import Fields
+from everystep.checkpoint.fields import Fields, shown
 from everystep.checkpoint.gguf_file import read_gguf
 from everystep.checkpoint.gguf_tokenizer import read_tokenizer
 from everystep.checkpoint.gguf_weights import ROPE_FACTORS, GgufWeights
@@ -57,7 +57,9 @@ def open_gguf(path: Path, name: str, cache_dir: Path) -> Checkpoint:
 def _architecture(metadata: Fields, weights: GgufWeights) -> Architecture:
     arch = metadata.text("general.architecture")
     if arch not in FAMILIES:
-        raise UnsupportedModel(f"{metadata.source} is of architecture {arch!r}; supported are {', '.join(FAMILIES)}")
+        raise UnsupportedModel(
+            f"{metadata.source} is of architecture {shown(arch)}; supported are {', '.join(FAMILIES)}"
+        )
     if metadata.count(f"{arch}.expert_count", 0, at_least=0):
         raise UnsupportedModel(f"{metadata.source} is a mixture of experts, which isn't supported")
     if EMBEDDING not in weights:
@@ -65,7 +67,7 @@ def _architecture(metadata: Fields, weights: GgufWeights) -> Architecture:
     heads = metadata.count(f"{arch}.attention.head_count")
     head_dim = _head_dim(metadata, arch, heads)
     context_len = metadata.count(f"{arch}.context_length")
-    theta = metadata.number(f"{arch}.rope.freq_base", 10000.0)
+    theta = metadata.positive(f"{arch}.rope.freq_base", 10000.0)
     window = metadata.count(f"{arch}.attention.sliding_window", 0, at_least=0)
     return Architecture(
         family=FAMILIES[arch],
@@ -77,7 +79,7 @@ def _architecture(metadata: Fields, weights: GgufWeights) -> Architecture:
         intermediate_size=metadata.count(f"{arch}.feed_forward_length"),
         vocab_size=weights.shapes()[EMBEDDING][0],
         max_context_len=context_len,
-        norm_eps=metadata.number(f"{arch}.attention.layer_norm_rms_epsilon"),
+        norm_eps=metadata.number(f"{arch}.attention.layer_norm_rms_epsilon", at_least=0),
         rope_theta=theta,
         rope_scaling=_rope_scaling(metadata, arch, weights, theta, head_dim),
         sliding_window=window if 0 < window < context_len else None,
@@ -108,12 +110,12 @@ def _head_dim(metadata: Fields, arch: str, heads: int) -> int:
 def _rope_scaling(metadata: Fields, arch: str, weights: GgufWeights, theta: float, head_dim: int) -> RopeScaling | None:
     kind = metadata.text(f"{arch}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
-        raise UnsupportedModel(f"{metadata.source} scales its rotary embedding by {kind!r}; supported is 'linear'")
+        raise UnsupportedModel(f"{metadata.source} scales its rotary embedding by {shown(kind)}; supported is 'linear'")
     if ROPE_FACTORS in weights:
         return _llama3_scaling(weights.load(ROPE_FACTORS), theta, head_dim, metadata.source)
     if kind == "none":
         return None
-    return RopeScaling(kind="linear", factor=metadata.number(f"{arch}.rope.scaling.factor"))
+    return RopeScaling(kind="linear", factor=metadata.positive(f"{arch}.rope.scaling.factor"))
 
 
 def _llama3_scaling(factors: npt.NDArray[np.float32], theta: float, head_dim: int, source: str) -> RopeScaling:

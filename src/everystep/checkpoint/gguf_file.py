@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,20 +93,30 @@ class _Parser:
             raise ModelError(f"{self._path} is GGUF version {version}; versions {VERSIONS} are supported")
         num_tensors, num_keys = self._count(), self._count()
         entries = ((self._string(), self._value(self._scalar(U32))) for _ in range(num_keys))
-        metadata = {key: value for key, value in entries if value is not SKIPPED}
+        metadata = self._without_repeats(entries)
         headers = [self._tensor_header() for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-        if not isinstance(alignment, int) or alignment < 1:
-            raise ModelError(f"{self._path} is corrupt: its alignment is {alignment!r}")
+        if type(alignment) is not int or alignment < 1:
+            raise ModelError(f"{self._path} is corrupt: its alignment is {alignment!r:.60}")
         start = -(-self._at // alignment) * alignment
         infos = (TensorInfo(name, shape, kind, start + offset) for name, shape, kind, offset in headers)
-        return GgufFile(self._path, len(self._data), metadata, {info.name: info for info in infos})
+        tensors = self._without_repeats((info.name, info) for info in infos)
+        return GgufFile(self._path, len(self._data), metadata, tensors)
+
+    def _without_repeats(self, entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        """Of two entries of one name nobody can say which is meant."""
+        found: dict[str, Any] = {}
+        for name, value in entries:
+            if name in found:
+                raise ModelError(f"{self._path} is corrupt: {name!r:.200} stands in it twice")
+            found[name] = value
+        return {name: value for name, value in found.items() if value is not SKIPPED}
 
     def _tensor_header(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
         num_dims = self._scalar(U32)
         if num_dims > 4:
-            raise ModelError(f"{self._path} is corrupt: tensor {name!r} has {num_dims} dimensions")
+            raise ModelError(f"{self._path} is corrupt: tensor {name!r:.200} has {num_dims} dimensions")
         shape = tuple(self._scalar(U64) for _ in range(num_dims))[::-1]  # the file has the fastest first
         return name, shape, self._scalar(U32), self._scalar(U64)
 

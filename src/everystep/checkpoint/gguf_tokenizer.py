@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from everystep.architecture import TokenizerData
-from everystep.checkpoint.fields import Fields
+from everystep.checkpoint.fields import Fields, shown
 from everystep.checkpoint.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from everystep.checkpoint.tokenizer_json import added_token, bpe, byte_level_parts, put_around, tokenizer_json
 from everystep.errors import ModelError, UnsupportedModel
@@ -31,7 +31,9 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
     elif model == "llama":
         parts, adds_bos = _sentencepiece_parts(metadata, tokens), True
     else:
-        raise UnsupportedModel(f"{metadata.source} has tokenizer model {model!r}; supported are 'gpt2' and 'llama'")
+        raise UnsupportedModel(
+            f"{metadata.source} has tokenizer model {shown(model)}; supported are 'gpt2' and 'llama'"
+        )
     added = _added_tokens(tokens, metadata.array(f"{KEY}token_type", int), metadata.source)
     ids = {role: _id_of(metadata, role, len(tokens)) for role in ("bos", "eos", "eot", "unknown", "padding")}
     texts = {role: None if index is None else tokens[index] for role, index in ids.items()}
@@ -49,6 +51,7 @@ def read_tokenizer(metadata: Fields) -> TokenizerData:
         chat_template=metadata.text("tokenizer.chat_template", "") or None,
         bos_token_id=ids["bos"],
         eos_token_ids=tuple(dict.fromkeys(one for one in (ids["eos"], ids["eot"]) if one is not None)),
+        source=metadata.source,
     )
 
 
@@ -84,7 +87,7 @@ def _pre_tokenizer(metadata: Fields) -> PreTokenizer:
     name = metadata.text(f"{KEY}pre", "default")
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModel(
-            f"{metadata.source} has pre-tokenizer {name!r}; supported are {', '.join(PRE_TOKENIZERS)}"
+            f"{metadata.source} has pre-tokenizer {shown(name)}; supported are {', '.join(PRE_TOKENIZERS)}"
         )
     return PRE_TOKENIZERS[name]
 

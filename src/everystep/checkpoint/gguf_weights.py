@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,7 @@ class GgufWeights:
         self._num_heads: dict[str, int] = {}  # by canonical name, of the tensors stored interleaved
         for info in self._infos.values():
             _check(info, file)
+        _check_apart(file)
 
     def names(self) -> Iterable[str]:
         return [name for name in self._infos if name != ROPE_FACTORS]  # a hyperparameter in a tensor's form
@@ -133,18 +135,26 @@ def num_bytes(info: TensorInfo) -> int:
 def _check(info: TensorInfo, file: GgufFile) -> None:
     if info.type_number not in TYPE_NAMES:
         raise UnsupportedModel(
-            f"{file.path}: tensor {info.name!r} has quantisation type {_type_name(info.type_number)}; "
+            f"{file.path}: tensor {info.name!r:.200} has quantisation type {_type_name(info.type_number)}; "
             f"supported are {', '.join(TYPES)}"
         )
     block, _ = BLOCK_SIZES[TYPE_NAMES[info.type_number]]
-    if not info.shape or info.shape[-1] % block:
+    if not info.shape or min(info.shape) < 1 or info.shape[-1] % block:
         raise ModelError(
-            f"{file.path} is corrupt: rows of tensor {info.name!r} of shape {info.shape} aren't whole blocks of {block}"
+            f"{file.path} is corrupt: rows of tensor {info.name!r:.200} of shape {info.shape} aren't whole blocks of {block}"
         )
     if info.offset + num_bytes(info) > file.num_bytes:
         raise ModelError(
-            f"{file.path} is cut short: tensor {info.name!r} ends beyond the file's {file.num_bytes} bytes"
+            f"{file.path} is cut short: tensor {info.name!r:.200} ends beyond the file's {file.num_bytes} bytes"
         )
+
+
+def _check_apart(file: GgufFile) -> None:
+    """Two tensors in one place are a header that lies."""
+    ordered = sorted(file.tensors.values(), key=lambda info: info.offset)
+    for first, second in pairwise(ordered):
+        if second.offset < first.offset + num_bytes(first):
+            raise ModelError(f"{file.path} is corrupt: tensors {first.name!r:.200} and {second.name!r:.200} overlap")
 
 
 def _type_name(number: int) -> str:

@@ -120,7 +120,7 @@ def open_weight_files(folder: Path) -> list[SafetensorsFile]:
         raise ModelError(f"{folder} has no safetensors file{only}")
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
-            raise ModelError(f"{folder} lacks the shard {name!r} that its index names")
+            raise ModelError(f"{folder} lacks the shard {name!r:.200} that its index names")
     return [SafetensorsFile(folder / name) for name in names]
 
 
@@ -134,7 +134,7 @@ def weight_names(folder: Path) -> list[str]:
         return sorted(set(weight_map.values()))
     if (folder / SINGLE).is_file():
         return [SINGLE]
-    return sorted(path.name for path in folder.glob("*.safetensors"))
+    return sorted(path.name for path in folder.glob("*.safetensors") if path.is_file())
 
 
 def _content_key(paths: list[Path], cache_dir: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from everystep.architecture import Architecture, Family, RopeScaling
-from everystep.checkpoint.fields import Fields
+from everystep.checkpoint.fields import Fields, shown
 from everystep.errors import UnsupportedModel
 
 Activation = Literal["silu", "relu", "gelu", "gelu_tanh"]
@@ -31,10 +31,10 @@ def read_architecture(config: Fields) -> Architecture:
     """Raises :class:`UnsupportedModel` that names the family, activation, scaling or value without a graph of ours."""
     family = config.text("model_type")
     if family not in READERS:
-        raise UnsupportedModel(f"{config.source} is of model_type {family!r}; supported are {', '.join(READERS)}")
+        raise UnsupportedModel(f"{config.source} is of model_type {shown(family)}; supported are {', '.join(READERS)}")
     if config.raw("quantization_config") is not None:
         method = config.object("quantization_config").raw("quant_method")
-        raise UnsupportedModel(f"{config.source}: weights quantised by {method!r} aren't supported in a folder")
+        raise UnsupportedModel(f"{config.source}: weights quantised by {shown(method)} aren't supported in a folder")
     return READERS[family](config)
 
 
@@ -55,7 +55,7 @@ def _llama_like(family: Family) -> Callable[[Fields], Architecture]:
             intermediate_size=config.count("intermediate_size"),
             vocab_size=config.count("vocab_size"),
             max_context_len=context_len,
-            norm_eps=config.number("rms_norm_eps", 1e-6),
+            norm_eps=config.number("rms_norm_eps", 1e-6, at_least=0),
             rope_theta=theta,
             rope_scaling=scaling,
             sliding_window=window if window is not None and window < context_len else None,
@@ -101,7 +101,7 @@ def _gpt2(config: Fields) -> Architecture:
         intermediate_size=config.count("n_inner", 4 * hidden),
         vocab_size=config.count("vocab_size"),
         max_context_len=config.count("n_positions"),
-        norm_eps=config.number("layer_norm_epsilon", 1e-5),
+        norm_eps=config.number("layer_norm_epsilon", 1e-5, at_least=0),
         activation=_activation(config, "activation_function", "gelu_new"),
         has_attention_bias=True,
         is_head_tied=config.flag("tie_word_embeddings", True),
@@ -123,13 +123,13 @@ def _only(config: Fields, **supported: Any) -> None:
     for key, value in supported.items():
         found = config.raw(key)
         if found is not None and found != value:
-            raise UnsupportedModel(f"{config.source} has {key}={found!r}; only {value!r} is supported")
+            raise UnsupportedModel(f"{config.source} has {key}={shown(found)}; only {value!r} is supported")
 
 
 def _activation(config: Fields, key: str, default: str) -> Activation:
     name = config.text(key, default)
     if name not in ACTIVATIONS:
-        raise UnsupportedModel(f"{config.source} has {key} {name!r}; supported are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedModel(f"{config.source} has {key} {shown(name)}; supported are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -197,20 +197,22 @@ def _rope(config: Fields, context_len: int) -> tuple[float, RopeScaling | None]:
     rope = config.object("rope_parameters" if config.raw("rope_parameters") is not None else "rope_scaling")
     _only(config, partial_rotary_factor=1.0)
     _only(rope, partial_rotary_factor=1.0)
-    theta = rope.number("rope_theta", config.number("rope_theta", 10000.0))
+    theta = rope.positive("rope_theta", config.positive("rope_theta", 10000.0))
     kind = rope.text("rope_type", rope.text("type", "default"))
     if kind == "default":
         return theta, None
     if kind == "linear":
-        return theta, RopeScaling(kind="linear", factor=rope.number("factor"))
+        return theta, RopeScaling(kind="linear", factor=rope.positive("factor"))
     if kind == "llama3":
+        if rope.positive("high_freq_factor") <= rope.positive("low_freq_factor"):
+            raise rope.bad("high_freq_factor", "above low_freq_factor")
         return theta, RopeScaling(
             kind="llama3",
-            factor=rope.number("factor"),
-            low_freq_factor=rope.number("low_freq_factor"),
-            high_freq_factor=rope.number("high_freq_factor"),
+            factor=rope.positive("factor"),
+            low_freq_factor=rope.positive("low_freq_factor"),
+            high_freq_factor=rope.positive("high_freq_factor"),
             original_max_position=rope.count("original_max_position_embeddings", context_len),
         )
     raise UnsupportedModel(
-        f"{config.source} scales its rotary embedding by {kind!r}; supported are 'linear' and 'llama3'"
+        f"{config.source} scales its rotary embedding by {shown(kind)}; supported are 'linear' and 'llama3'"
     )

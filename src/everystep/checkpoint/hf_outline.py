@@ -11,6 +11,7 @@ from everystep.errors import UnsupportedModel
 
 # GPT-2, GPT-J and CodeGen; MPT; BLOOM and ChatGLM.  All others have the first.
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+MAX_NAME = 100  # characters of it in a message
 CAUSAL_CLASSES = ("ForCausalLM", "LMHeadModel")
 
 
@@ -47,4 +48,4 @@ def _context_len(config: Fields) -> int:
 
 
 def _name(config: Fields) -> str:
-    return ", ".join(config.array("architectures", str)) or config.text("model_type")
+    return (", ".join(config.array("architectures", str)) or config.text("model_type"))[:MAX_NAME]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from everystep.architecture import TokenizerData
-from everystep.checkpoint.fields import Fields, read_fields, read_fields_if_there
+from everystep.checkpoint.fields import MAX_COUNT, Fields, read_fields, read_fields_if_there, read_text_if_there
 from everystep.checkpoint.vocab_and_merges import (
     MERGES,
     ROLES,
@@ -20,7 +20,6 @@ from everystep.checkpoint.vocab_and_merges import (
     token_text,
     tokenizer_class,
 )
-from everystep.errors import ModelError
 
 TOKENIZER = "tokenizer.json"
 
@@ -34,12 +33,12 @@ def read_tokenizer(folder: Path, config: Fields) -> TokenizerData:
     side = read_fields_if_there(folder / "tokenizer_config.json")
     generation = read_fields_if_there(folder / "generation_config.json")
     tokens = _special_tokens(folder, side)
-    tokenizer_json = _read_text(folder / TOKENIZER)
+    tokenizer_json = read_text_if_there(folder / TOKENIZER)
     if tokenizer_json is None:
         kind = tokenizer_class(folder, config, side)
         tokenizer_json = build_tokenizer_json(folder, kind, side, tokens)
         tokens = {**kind.special, **tokens}
-    bos_ids = _ids(config.raw("bos_token_id"))
+    bos_ids = _ids(config, "bos_token_id")
     return TokenizerData(
         tokenizer_json=tokenizer_json,
         bos_token=token_text(tokens.get("bos")),
@@ -49,7 +48,8 @@ def read_tokenizer(folder: Path, config: Fields) -> TokenizerData:
         chat_template=_chat_template(folder, side),
         bos_token_id=bos_ids[0] if bos_ids else None,
         # as transformers: the generation's list, else the model's own
-        eos_token_ids=_ids(generation.raw("eos_token_id")) or _ids(config.raw("eos_token_id")),
+        eos_token_ids=_ids(generation, "eos_token_id") or _ids(config, "eos_token_id"),
+        source=str(folder),
     )
 
 
@@ -76,28 +76,24 @@ def _special_tokens(folder: Path, side: Fields) -> dict[str, Any]:
     }
 
 
-def _read_text(path: Path) -> str | None:
-    """``None`` where there is no such file."""
-    if not path.is_file():
-        return None
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is corrupt: it is no UTF-8 ({error})") from error
-
-
 def _chat_template(folder: Path, side: Fields) -> str | None:
     """The template file wins over the config's; of several named ones the default is taken."""
-    text = _read_text(folder / "chat_template.jinja")
+    text = read_text_if_there(folder / "chat_template.jinja")
     if text is not None:
         return text
     template = side.raw("chat_template")
     if isinstance(template, list):
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
-    return template if isinstance(template, str) else None
+    if template is not None and not isinstance(template, str):
+        raise side.bad("chat_template", "a text, or a list of named ones")
+    return template
 
 
-def _ids(value: Any) -> tuple[int, ...]:
-    values = value if isinstance(value, list) else [value]
-    return tuple(one for one in values if isinstance(one, int) and not isinstance(one, bool))
+def _ids(fields: Fields, key: str) -> tuple[int, ...]:
+    """One id or several; -1 is an old way to write that there is none."""
+    value = fields.raw(key)
+    values = value if isinstance(value, list) else [] if value in (None, -1) else [value]
+    if any(type(one) is not int or not 0 <= one <= MAX_COUNT for one in values):
+        raise fields.bad(key, "a token id or a list of them")
+    return tuple(values)

@@ -46,8 +46,10 @@ def _locate(name: str, cache_dir: Path, progress: Progress | None) -> Path:
     path = Path(name).expanduser()
     if path.is_file() and path.suffix != ".gguf":
         raise ModelError(f"{path} is neither a .gguf file nor a Hugging Face folder")
-    if path.exists():
+    if path.is_file() or path.is_dir():
         return path
+    if path.is_symlink() or path.exists():  # a pipe, opened, would wait for a writer for ever
+        raise ModelError(f"{path} is neither a regular file nor a folder")
     hub_id = parse_hub_id(name)
     if hub_id is not None:
         return cached_snapshot(hub_id) or _fetch(hub_id, cache_dir, progress)

@@ -5,11 +5,11 @@ Owns which keys of ``generation_config.json`` are such suggestions.  They are sh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from everystep.architecture import Checkpoint
+from everystep.checkpoint.fields import MAX_COUNT, is_finite
 
 FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty")
 COUNTS = ("top_k",)
@@ -26,6 +26,7 @@ def sampling_of(generation_config: Mapping[str, Any]) -> dict[str, float | int]:
         return {}
     numbers = {key: value for key, value in generation_config.items() if type(value) in (int, float)}
     found: dict[str, float | int] = {
-        key: float(numbers[key]) for key in FLOATS if key in numbers and math.isfinite(numbers[key])
+        key: float(numbers[key]) for key in FLOATS if key in numbers and is_finite(numbers[key])
     }
-    return found | {key: numbers[key] for key in COUNTS if isinstance(numbers.get(key), int)}
+    counts = {key: numbers[key] for key in COUNTS if isinstance(numbers.get(key), int)}
+    return found | {key: count for key, count in counts.items() if 0 <= count <= MAX_COUNT}

@@ -29,6 +29,13 @@ class Tokenizer:
     def __init__(self, data: TokenizerData) -> None:
         """Raises :class:`ModelError` if the data is no tokenizer, or one whose decoder isn't known."""
         self._data = data
+        try:
+            self._build()
+        except ModelError as error:
+            raise ModelError(f"{data.source}: {error.message}") from error
+
+    def _build(self) -> None:
+        data = self._data
         self._backends = build_backends(data)
         backend = self._backends.parsing
         decoder_json = None if backend.decoder is None else backend.decoder.__getstate__().decode()
