@@ -51,7 +51,7 @@ def request(
 
 
 class Wire:
-    """A connection to ``url``; ends with the ``with`` block.  ``read_buffer`` bounds what the kernel takes in unread."""
+    """A connection to ``url``; ends with the ``with`` block.  ``read_buffer`` bounds what the kernel takes unread."""
 
     def __init__(self, url: str, *, read_buffer: int | None = None) -> None:
         parts = urlsplit(url)
