@@ -16,13 +16,15 @@ BANNED_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
 
 # A room is a file or a folder directly in the package.  "" is the package's own __init__.
 FLOORS = {
-    "types": 0, "errors": 0, "config": 0, "settings_sources": 0, "messages": 0,
+    "types": 0, "errors": 0, "api_keys": 0, "config": 0, "settings_sources": 0, "messages": 0,
     "sampling_params": 0, "architecture": 0, "version": 0,
     "sched": 1, "runner": 1, "text": 1, "observe": 1, "checkpoint": 1,
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
     "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
-    "flags": 4, "progress": 4, "serve": 4, "http_server": 4, "llm": 4, "schedule_replay": 4,
+    "flags": 4, "progress": 4, "serve": 4, "http_server": 4, "http_protocol": 4,
+    "http_framing": 4, "http_deadlines": 4, "http_replies": 4, "http_limits": 4, "exposure": 4,
+    "llm": 4, "schedule_replay": 4,
     "deploy": 4,
 }  # fmt: skip
 FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
@@ -44,7 +46,7 @@ LIBRARIES = {
     "fastapi": {"api", "deploy"},
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
-    "uvicorn": {"serve", "http_server", "bench", "deploy"},
+    "uvicorn": {"serve", "http_server", "http_protocol", "bench", "deploy"},
     "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
     "httpx": {"bench", "engine"},
     "rich": {"bench", "progress"},
