@@ -24,7 +24,7 @@ from everystep.cli_simulate import simulate
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
-from everystep.settings_sources import load_settings
+from everystep.settings_sources import forget_secrets, load_settings
 from everystep.version import __version__
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 SERVER_ONLY = {
     "served_model_name", "default_policy", "max_queue", "max_queue_tokens", "queue_timeout", "request_timeout",
     "drain_timeout", "stall_timeout", "host", "port", "api_key", "max_body_mib", "step_log_size", "vllm_python",
-    "vllm_url", "vllm_arg", "vllm_api_key", "record",
+    "vllm_url", "vllm_arg", "vllm_api_key", "record", "client_timeout", "max_connections", "api_key_file",
+    "insecure_no_auth", "log_prompts",
 }  # fmt: skip
 GENERATE_FIELDS = [field for field in Settings.model_fields if field not in SERVER_ONLY]
 SAMPLING_FLAGS = (
@@ -173,5 +174,6 @@ def _print_completions(completions: Sequence[Completion], as_json: bool) -> None
 
 def _settings(context: click.Context, config: Path | None, flags: dict[str, Any]) -> Settings:
     settings = load_settings(given_flags(flags), os.environ, config)
+    forget_secrets(os.environ)
     context.meta["everystep.debug"] = settings.log_level == "debug"
     return settings

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from pydantic import SecretStr
 
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError
-from everystep.flags import Command, given_flags, setting_flags
-from everystep.settings_sources import load_settings
+from everystep.flags import Command, KeyType, given_flags, setting_flags
+from everystep.settings_sources import client_keys, forget_secrets, load_settings
 
 if TYPE_CHECKING:
     from everystep.bench.calibrate_predict import Predictor
@@ -31,7 +32,7 @@ ENGINES = ("everystep", "hf-generate", "vllm", "openvino-genai")
 KV_CACHE_GIB = 2.0  # several servers share the machine's memory: none may take what it finds
 SHARED_SETTINGS = [
     "model", "runner", "precision", "deterministic", "device", "threads", "cache_dir", "max_model_len", "kv_cache_gib",
-    "max_num_seqs", "max_num_batched_tokens", "prefix_cache", "static_batch_size", "per_token_batch_size", "api_key",
+    "max_num_seqs", "max_num_batched_tokens", "prefix_cache", "static_batch_size", "per_token_batch_size",
     "vllm_python", "vllm_url", "vllm_api_key", "vllm_arg", "log_level",
 ]  # fmt: skip
 
@@ -97,6 +98,10 @@ CONTENDER_FLAGS = (
     click.option(
         "--api", type=click.Choice(["everystep", "native", "openai"]), help="of the URLs  [default: find out]"
     ),
+    click.option(
+        "--api-key", multiple=True, type=KeyType(SecretStr), metavar="KEY",
+        help="of the URLs, in their order; better given as the variable EVERYSTEP_API_KEY",
+    ),
     click.option("--url-model", metavar="NAME", help="model to ask the URLs for  [default: the first that each lists]"),
     click.option(
         "--policies", default=DEFAULT_POLICIES, show_default=True, metavar="P,P,…",
@@ -148,6 +153,8 @@ def bench(context: click.Context, /, out: Path, as_json: bool, no_figures: bool,
     each. Writes bench.json, .csv, .md, samples.jsonl and figures/.
     """
     settings = load_settings(given_flags(flags), os.environ)
+    flags["keys"] = client_keys(flags["api_key"], os.environ)
+    forget_secrets(os.environ)
     context.meta["everystep.debug"] = settings.log_level == "debug"
     _require_client()
     from everystep.bench.orders import order_of
@@ -181,7 +188,7 @@ def _calibrate(settings: Settings, given: set[str], out: Path, as_json: bool, fl
     check_alone(given)
     settings, targets = _for_servers(settings, settings.max_num_seqs), tuple(map(parse_target, flags["urls"]))
     with Bar() as bar:
-        found, lines = run_calibration(settings, targets, out, flags["seed"], bar.say)
+        found, lines = run_calibration(settings, targets, flags["keys"], out, flags["seed"], bar.say)
     if as_json:
         print((out / "calibration.json").read_text(encoding="utf-8"), end="")
         return
@@ -195,7 +202,7 @@ def _predictor(calibration: Path | None, lineup: Lineup) -> Predictor | None:
         return None
     from everystep.bench.calibrate_predict import predictor
 
-    return predictor(calibration, lineup.settings, lineup.urls)
+    return predictor(calibration, lineup.settings, lineup.urls, lineup.keys)
 
 
 def _require_client() -> None:
@@ -216,6 +223,7 @@ def _lineup(
         engines=tuple(dict.fromkeys(flags["engines"])),
         logs=log_folder(out),
         urls=tuple(map(parse_target, flags["urls"])),
+        keys=flags["keys"],
         are_policies_given=are_policies_given,
         api=flags["api"],
         url_model=flags["url_model"],

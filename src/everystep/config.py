@@ -9,7 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    model_validator,
+)
+
+from everystep.api_keys import HIDDEN, HashedKey, check_key
 
 RunnerName = Literal["auto", "openvino", "torch", "hf-generate", "vllm", "fake"]
 PrecisionName = Literal["auto", "f32", "bf16", "int8", "int4"]
@@ -19,12 +30,34 @@ PolicyName = Literal["static", "per_token", "continuous", "vllm"]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SECRETS = ("api_key", "vllm_api_key")  # never shown, never handed on
+
+
+def _hashed(key: object) -> HashedKey:
+    if isinstance(key, HashedKey):
+        return key
+    if isinstance(key, SecretStr):
+        key = key.get_secret_value()
+    if not isinstance(key, str):
+        raise ValueError("a key must be text")
+    return HashedKey.of(key)
+
+
+Key = Annotated[HashedKey, PlainValidator(_hashed), PlainSerializer(lambda key: HIDDEN, str, when_used="json")]
+
+
+def _sendable(key: SecretStr) -> SecretStr:
+    check_key(key.get_secret_value())
+    return key
 
 
 class Settings(BaseModel):
-    """All settings of a server or an offline engine.  Frozen; unknown names are refused."""
+    """All settings of a server or an offline engine.  Frozen; unknown names are refused.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    A plain API key goes in and only its hash is kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     # model and runner
     model: str = Field("smollm2-135m", min_length=1, description="model name, GGUF file, Hugging Face folder or hub id")
@@ -73,9 +106,11 @@ class Settings(BaseModel):
     # the server
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port to listen on; 0 takes a free one")
-    api_key: tuple[str, ...] = Field((), description="accepted API keys; may be given more than once")
+    api_key: tuple[Key, ...] = Field((), description="accepted API keys; may be given more than once; better in a file")
     api_key_file: Path | None = Field(None, description="file of accepted API keys, one a line")
-    insecure_no_auth: bool = Field(False, description="listen beyond this machine although no API key is set")
+    insecure_no_auth: bool = Field(
+        False, description="without an API key let in whoever reaches the server, also from elsewhere"
+    )
     max_body_mib: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(8.0, description="largest request body")
     step_log_size: Annotated[int, Field(ge=10_000)] = Field(10_000, description="steps that /steps remembers")
     record: Path | None = Field(None, description="write the schedule, prompts included, to this file for replay")
@@ -86,15 +121,20 @@ class Settings(BaseModel):
     # vLLM beside our lanes
     vllm_python: Path | None = Field(None, description="Python of an environment that has vLLM")
     vllm_url: str | None = Field(None, description="OpenAI-compatible vLLM server to use")
-    vllm_api_key: str | None = Field(None, description="API key of the vLLM server; better given as a variable")
+    vllm_api_key: Annotated[SecretStr, AfterValidator(_sendable)] | None = Field(
+        None, description="API key of the vLLM server; better given as a variable"
+    )
     vllm_arg: tuple[str, ...] = Field(
         (), description="KEY=VALUE of vLLM's engine arguments; may be given more than once"
     )
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
-        if any(not key.strip() for key in self.api_key):
-            raise ValueError("api_key must not be empty")
+        if self.insecure_no_auth and (self.api_key or self.api_key_file):
+            given = "api_key" if self.api_key else "api_key_file"
+            raise ValueError(f"insecure_no_auth lets everybody in, and {given} only some: drop one of them")
+        if "@" in (self.vllm_url or ""):
+            raise ValueError("vllm_url must not hold a name or a password, for it is logged: use vllm_api_key")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}: "
@@ -105,3 +145,7 @@ class Settings(BaseModel):
     @property
     def served_name(self) -> str:
         return self.served_model_name or self.model
+
+    def without_secrets(self) -> Settings:
+        """The same without any key: what a worker is told."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in SECRETS})

@@ -12,13 +12,39 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
+from pydantic import SecretStr
 
+from everystep.api_keys import HashedKey
 from everystep.config import Settings
 from everystep.settings_sources import flag_name, is_list, is_switch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-METAVARS: dict[object, str] = {int: "N", float: "F", Path: "PATH", str: "TEXT"}
+METAVARS: dict[object, str] = {
+    int: "N", float: "F", Path: "PATH", str: "TEXT", HashedKey: "KEY", SecretStr: "KEY"
+}  # fmt: skip
+
+
+class KeyType(click.ParamType[HashedKey | SecretStr]):
+    """A key, out of sight as soon as it is read: the command line's parts live as long as the command."""
+
+    name = "key"
+
+    def __init__(self, hide: Callable[[str], HashedKey | SecretStr]) -> None:
+        self._hide = hide
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> HashedKey | SecretStr:
+        try:
+            return self._hide(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+CLICK_TYPES: dict[object, Any] = {
+    Path: click.Path(path_type=Path), HashedKey: KeyType(HashedKey.of), SecretStr: KeyType(SecretStr)
+}  # fmt: skip
 
 
 def setting_flags(fields: Iterable[str]) -> Callable[[Command], Command]:
@@ -49,7 +75,7 @@ def flag(field: str) -> Callable[[Command], Command]:
     return click.option(
         flag_name(field),
         field,
-        type=click.Path(path_type=Path) if kind is Path else kind,
+        type=CLICK_TYPES.get(kind, kind),
         multiple=is_list(field),
         default=None,
         metavar=METAVARS[kind],

@@ -7,7 +7,6 @@ fails the rest with a typed error and exits with 0; the second exits at once.  I
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
@@ -20,9 +19,11 @@ from typing import TYPE_CHECKING
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
+from everystep.exposure import check_exposure
 from everystep.http_server import BACKLOG, http_server
 from everystep.messages import EngineInfo
 from everystep.observe.logs import configure_logging
+from everystep.settings_sources import with_file_keys
 
 if TYPE_CHECKING:
     import uvicorn
@@ -36,8 +37,9 @@ GIB = 2**30
 def serve(settings: Settings) -> None:
     """Serve until a signal.  Raises :class:`EverystepError` if the address is taken or the model can't be served."""
     configure_logging(level=settings.log_level, as_json=settings.log_json)
+    settings = with_file_keys(settings)
     with listen(settings.host, settings.port) as sock:
-        warn_if_open(settings)
+        check_exposure(settings, sock)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(Service(settings, sock).run())
 
@@ -57,21 +59,6 @@ def address_of(sock: socket.socket) -> str:
     """The URL of a listening socket, with the port that it really has."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def warn_if_open(settings: Settings) -> None:
-    """Say it where whoever reaches the port may use the model."""
-    if settings.api_key or is_loopback(settings.host):
-        return
-    logger.warning("OPEN TO THE NETWORK: %s without an API key lets everybody in; set --api-key", settings.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``.  A name other than localhost may mean any address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Service:

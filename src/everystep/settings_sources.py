@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
-from everystep.config import Settings
+from everystep.api_keys import check_key, read_key_file
+from everystep.config import SECRETS, Settings
 from everystep.errors import ConfigError
 
 ENV_PREFIX = "EVERYSTEP_"
@@ -27,7 +28,7 @@ CONFIG_VARIABLE = "EVERYSTEP_CONFIG"
 class Given:
     """A value that somebody gave, and where: ``--port``, ``EVERYSTEP_PORT``, ``port in everystep.toml``."""
 
-    value: object
+    value: object = field(repr=False)  # it may be a key
     where: str
 
 
@@ -72,6 +73,38 @@ def load_settings(
     return _settings(given)
 
 
+def with_file_keys(settings: Settings) -> Settings:
+    """The same with the keys of ``api_key_file`` among ``api_key``, whoever gave the settings.
+
+    The file is read here and never again, so that a pipe will do.  Raises :class:`ConfigError`.
+    """
+    if settings.api_key_file is None:
+        return settings
+    keys = (*settings.api_key, *read_key_file(settings.api_key_file))
+    return settings.model_copy(update={"api_key": keys, "api_key_file": None})
+
+
+def client_keys(flags: Sequence[SecretStr], environ: Mapping[str, str]) -> tuple[SecretStr, ...]:
+    """The keys that a client of ours sends: those of flags, else those of ``EVERYSTEP_API_KEY``.
+
+    Raises :class:`ConfigError` for what can't be sent.
+    """
+    text = environ.get(variable_name("api_key"), "")
+    keys = tuple(flags) or tuple(SecretStr(part.strip()) for part in text.split(",") if text)
+    try:
+        for key in keys:
+            check_key(key.get_secret_value())
+    except ValueError as error:
+        raise ConfigError(f"{flag_name('api_key')}: {error}", param="api_key") from None
+    return keys
+
+
+def forget_secrets(environ: MutableMapping[str, str]) -> None:
+    """Drop the keys from the environment, once they are read: a process that is started would inherit them."""
+    for name in SECRETS:
+        environ.pop(variable_name(name), None)
+
+
 def read_toml(path: Path) -> dict[str, Given]:
     """The file's keys as fields.  Unknown keys and tables are refused."""
     try:
@@ -93,7 +126,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         if not text.strip():
             raise ConfigError(f"{name} is empty: unset it, or give it a value", param=name)
         if text.startswith("tcp://"):  # a service named "everystep" makes Kubernetes set EVERYSTEP_PORT
-            raise ConfigError(f"{name}={text} is a Kubernetes service link: set enableServiceLinks: false", param=name)
+            raise ConfigError(f"{name} is a Kubernetes service link: set enableServiceLinks: false", param=name)
         entries.append((name.removeprefix(ENV_PREFIX).lower(), text, name))
     return _collect(entries)
 
@@ -144,7 +177,7 @@ def _settings(given: Mapping[str, Given]) -> Settings:
     try:
         return Settings.model_validate({field: entry.value for field, entry in given.items()})
     except ValidationError as error:
-        raise _in_one_line(error, given) from error
+        raise _in_one_line(error, given) from None  # the error holds what was given
 
 
 def _in_one_line(error: ValidationError, given: Mapping[str, Given]) -> ConfigError:
@@ -154,5 +187,5 @@ def _in_one_line(error: ValidationError, given: Mapping[str, Given]) -> ConfigEr
         return ConfigError(words)
     field = str(first["loc"][0])
     where = given[field].where if field in given else flag_name(field)
-    shown = "" if field == "api_key" else f"{first['input']!r}: "  # a key is never shown
+    shown = "" if field in SECRETS else f"{first['input']!r}: "
     return ConfigError(f"{where}: {shown}{words[:1].lower()}{words[1:]}", param=field)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import signal
 import socket
@@ -14,9 +13,8 @@ import httpx
 import pytest
 
 from cli.served import DEADLINE_S, refuse, serving
-from everystep.config import Settings
 from everystep.messages import EngineInfo
-from everystep.serve import is_loopback, start_line, warn_if_open
+from everystep.serve import start_line
 
 WAITS_FOR_COMPANY = ["--static-max-wait", "600"]  # so a lone request on /generate stays open
 BODY = {"prompts": ["a b c"], "max_tokens": 3}
@@ -109,30 +107,6 @@ def test_a_worker_that_cant_start_ends_the_server_with_1_and_its_reason_in_one_l
     assert (status, len(said)) == (1, 1)
     assert said[0].startswith("everystep: ")
     assert "at least 2 are needed" in said[0]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_this_machines_own_addresses_are_loopback(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "myhost"])
-def test_addresses_that_others_may_reach_are_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
-
-
-@pytest.mark.parametrize(("host", "keys", "num_warnings"), [("0.0.0.0", (), 1), ("0.0.0.0", ("k",), 0), ("::1", (), 0)])
-def test_an_open_door_is_warned_of(host: str, keys: tuple[str, ...], num_warnings: int) -> None:
-    warnings: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = warnings.append  # type: ignore[method-assign]
-    logger = logging.getLogger("everystep.serve")
-    logger.addHandler(handler)
-    try:
-        warn_if_open(Settings(host=host, api_key=keys))
-    finally:
-        logger.removeHandler(handler)
-    assert len(warnings) == num_warnings
 
 
 def test_the_start_line_tells_what_serves() -> None:

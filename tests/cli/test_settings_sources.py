@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
+from pydantic import SecretStr
 
 from everystep.config import Settings
 from everystep.errors import ConfigError
 from everystep.flags import given_flags, setting_flags
 from everystep.settings_sources import load_settings
+
+
+@dataclass(frozen=True)
+class Opens:
+    """Equal to hashed keys that are of these, in this order."""
+
+    keys: tuple[str, ...]
+
+    def __init__(self, *keys: str) -> None:
+        object.__setattr__(self, "keys", keys)
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, tuple)
+        return [[one.matches(key.encode()) for key in self.keys] for one in other] == [
+            [number == place for place in range(len(self.keys))] for number in range(len(self.keys))
+        ]
+
 
 # Field → how it is typed on the command line, in a variable, in TOML; and the value all three must give.
 EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
@@ -46,7 +65,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "max_connections": (["--max-connections", "99"], "99", "99", 99),
     "host": (["--host", "::1"], "::1", '"::1"', "::1"),
     "port": (["--port", "0"], "0", "0", 0),
-    "api_key": (["--api-key", "a", "--api-key", "b"], "a,b", '["a", "b"]', ("a", "b")),
+    "api_key": (["--api-key", "a", "--api-key", "b"], "a,b", '["a", "b"]', Opens("a", "b")),
     "api_key_file": (["--api-key-file", "/k"], "/k", '"/k"', Path("/k")),
     "insecure_no_auth": (["--insecure-no-auth"], "true", "true", True),
     "max_body_mib": (["--max-body-mib", "1"], "1", "1", 1.0),
@@ -57,7 +76,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "log_prompts": (["--log-prompts"], "on", "true", True),
     "vllm_python": (["--vllm-python", "/p"], "/p", '"/p"', Path("/p")),
     "vllm_url": (["--vllm-url", "http://h"], "http://h", '"http://h"', "http://h"),
-    "vllm_api_key": (["--vllm-api-key", "k"], "k", '"k"', "k"),
+    "vllm_api_key": (["--vllm-api-key", "k"], "k", '"k"', SecretStr("k")),
     "vllm_arg": (["--vllm-arg", "a=1", "--vllm-arg", "b=x"], "a=1,b=x", '["a=1", "b=x"]', ("a=1", "b=x")),
 }
 

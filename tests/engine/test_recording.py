@@ -137,7 +137,7 @@ async def test_deadlines_and_clients_who_leave_stand_in_the_record_and_are_repla
 
 
 def test_no_key_stands_in_the_record(record, cache_dir):
-    keys = {"api_key": ("open sesame",), "vllm_api_key": "abracadabra"}
+    keys = {"api_key": ("open-sesame",), "vllm_api_key": "abracadabra"}
     with LLM(TINY, runner="fake", record=record, cache_dir=cache_dir, kv_cache_gib=0.001, **keys) as llm:
         llm.generate([[1, 2]], SamplingParams(max_tokens=2))
     text = record.read_text()

@@ -33,7 +33,7 @@ from everystep.api.request_scope import RequestScope
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
-from everystep.settings_sources import load_settings
+from everystep.settings_sources import load_settings, with_file_keys
 from everystep.version import __version__
 
 DESCRIPTION = "An LLM inference server in which a policy decides, before every step, who shares the forward pass."
@@ -59,8 +59,8 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     settings describe, and brings its own settings.
     """
     if engine is None:
-        engine = EngineClient(settings or load_settings(environ=os.environ))
-    settings = engine.settings
+        engine = EngineClient(with_file_keys(settings or load_settings(environ=os.environ)))
+    settings = with_file_keys(engine.settings)
     app = FastAPI(
         title="everystep",
         version=__version__,
@@ -68,7 +68,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
         lifespan=_lifespan(engine),
         middleware=[
             Middleware(RequestScope),
-            Middleware(ApiKeys, keys=settings.api_key),
+            Middleware(ApiKeys, settings=settings),
             Middleware(BodyLimit, max_bytes=int(settings.max_body_mib * 2**20)),
         ],
         exception_handlers=_handlers(),

@@ -1,48 +1,70 @@
 """API keys: every route but ``/health*`` wants one, unknown routes included, where any key is set.
 
-Owns the digests of the keys; the keys themselves aren't kept.  Ignorant of routes: what isn't open is closed.
+Owns which requests are let in.  The keys themselves aren't kept.  Ignorant of routes: what isn't open is closed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from everystep.api.local_only import check_is_local
+from everystep.api_keys import HashedKey
+from everystep.config import Settings
 from everystep.errors import AuthenticationFailed
 
 OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})  # for probes, which have no key
+POLICY_VIOLATION = 1008  # a web socket's close code
 
 
 class ApiKeys:
-    """Middleware that lets requests with an accepted key pass."""
+    """Middleware that lets requests with an accepted key pass; without any key set, requests of this machine.
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str]) -> None:
+    It decides before the body is read and before the route is looked for, so that who isn't let in learns nothing.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        """``settings`` hold the keys of the file too."""
+        assert settings.api_key_file is None, "a key file that nobody read would let everybody in"
         self._app = app
-        self._digests = tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+        self._keys: Sequence[HashedKey] = settings.api_key
+        self._lets_all_in = settings.insecure_no_auth
+        self._host = settings.host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._digests and scope["type"] != "lifespan" and not _is_open(scope):
-            candidates = list(_candidates(scope))
-            if not any([self._accepts(candidate) for candidate in candidates]):
-                raise AuthenticationFailed(
-                    "the API key isn't accepted"
-                    if candidates
-                    else "an API key is needed: send Authorization: Bearer KEY, or X-API-Key: KEY"
-                )
+        try:
+            if not _is_open(scope):
+                self._check(scope)
+        except AuthenticationFailed:
+            if scope["type"] != "websocket":
+                raise
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            return
         await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        if self._keys:
+            self._check_key(list(_candidates(scope)))
+        elif not self._lets_all_in:
+            check_is_local(scope, self._host)
+
+    def _check_key(self, candidates: Sequence[bytes]) -> None:
+        if not any([self._accepts(candidate) for candidate in candidates]):
+            raise AuthenticationFailed(
+                "the API key isn't accepted"
+                if candidates
+                else "an API key is needed: send Authorization: Bearer KEY, or X-API-Key: KEY"
+            )
 
     def _accepts(self, candidate: bytes) -> bool:
         """Compared with every key, and each in constant time, so that time tells nothing about the keys."""
-        digest = hashlib.sha256(candidate).digest()
-        matches: list[bool] = [hmac.compare_digest(digest, known) for known in self._digests]
+        matches = [key.matches(candidate) for key in self._keys]
         return any(matches)
 
 
 def _is_open(scope: Scope) -> bool:
-    return scope["type"] == "http" and scope["path"] in OPEN_PATHS
+    return scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in OPEN_PATHS)
 
 
 def _candidates(scope: Scope) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from everystep.analysis.calibration import Calibration, figures_of
 from everystep.analysis.cost import Fit, fit
@@ -30,6 +31,7 @@ from everystep.bench.passes import BenchFailed
 from everystep.bench.peers.everystep_server import running
 from everystep.bench.peers.process_tree import settle
 from everystep.bench.peers.server_flags import server_flags
+from everystep.bench.peers.targets import with_key
 from everystep.bench.scrape import prompt_token_ids, served_model
 from everystep.config import Settings
 
@@ -79,11 +81,10 @@ async def started(settings: Settings, logs: Path, say: Callable[[str], None]) ->
 
 
 @asynccontextmanager
-async def at(url: str, key: str | None, pid: int | None = None) -> AsyncIterator[Site]:
+async def at(url: str, key: SecretStr | None, pid: int | None = None) -> AsyncIterator[Site]:
     """The server that answers at ``url``, warm; quiet, if its ``pid`` is known.  Raises :class:`BenchFailed`."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(
-        base_url=url, timeout=TIMEOUT, limits=LIMITS, headers=headers, trust_env=False
+        base_url=url, timeout=TIMEOUT, limits=LIMITS, headers=with_key(key), trust_env=False
     ) as http:
         try:
             facts, model, token_ids = await engine_facts(http), await served_model(http), await prompt_token_ids(http)

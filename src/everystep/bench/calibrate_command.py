@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from everystep.analysis.calibration import Calibration, save_calibration
 from everystep.bench.calibrate import Site, at, calibrate, started
 from everystep.bench.calibrate_quiet import words
 from everystep.bench.folders import log_folder
-from everystep.bench.peers.targets import Target
+from everystep.bench.peers.targets import Target, key_of
 from everystep.bench.signals import run_signalled
 from everystep.config import Settings
 from everystep.errors import ConfigError
@@ -31,7 +33,12 @@ def check_alone(given: Collection[str]) -> None:
 
 
 def run_calibration(
-    settings: Settings, targets: tuple[Target, ...], out: Path, seed: int, say: Callable[[str], None]
+    settings: Settings,
+    targets: tuple[Target, ...],
+    keys: tuple[SecretStr, ...],
+    out: Path,
+    seed: int,
+    say: Callable[[str], None],
 ) -> tuple[Calibration, list[str]]:
     """Calibrate a server of our own, or the one at the URL, and write ``calibration.json`` into ``out``.
 
@@ -40,8 +47,7 @@ def run_calibration(
     if len(targets) > 1:
         raise ConfigError(f"--calibrate takes one --url, got {len(targets)}")
     logs = log_folder(out)
-    key = settings.api_key[0] if settings.api_key else None
-    site = at(targets[0].url, key) if targets else started(settings, logs, say)
+    site = at(targets[0].url, key_of(keys, 0)) if targets else started(settings, logs, say)
     calibration = run_signalled(_calibrate(site, say, seed))
     path = out / FILE
     save_calibration(calibration, path)

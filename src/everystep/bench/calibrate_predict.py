@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from everystep.analysis.calibration import Calibration, load_calibration
 from everystep.analysis.load import Load
 from everystep.analysis.round_law import Round, round_law_s
 from everystep.analysis.simulator import Machine, simulate
 from everystep.bench.passes import BenchFailed
-from everystep.bench.peers.targets import Target
+from everystep.bench.peers.targets import Target, key_of, with_key
 from everystep.config import Settings
 from everystep.errors import ConfigError
 from everystep.sched.from_settings import POLICIES
@@ -63,7 +64,9 @@ class Predictor:
         return round_law_s(len(load), self._cost, one) + server.machine.submit_s + server.machine.deliver_s
 
 
-def predictor(path: Path, settings: Settings, targets: tuple[Target, ...]) -> Predictor:
+def predictor(
+    path: Path, settings: Settings, targets: tuple[Target, ...], keys: tuple[SecretStr, ...] = ()
+) -> Predictor:
     """From a calibration file, for a server that will be started with ``settings`` or those that run at ``targets``.
 
     Raises :class:`ConfigError` where the file is of another engine.
@@ -71,8 +74,7 @@ def predictor(path: Path, settings: Settings, targets: tuple[Target, ...]) -> Pr
     calibration = load_calibration(path)
     servers = {}
     for place, target in enumerate(targets):
-        key = settings.api_key[min(place, len(settings.api_key) - 1)] if settings.api_key else None
-        if (facts := _facts_at(target.url, key)) is not None:
+        if (facts := _facts_at(target.url, key_of(keys, place))) is not None:
             servers[target.name or OWN_SERVER] = _running(calibration, facts, path, target.url)
     if not servers:
         servers[OWN_SERVER] = _to_be_started(calibration, settings, path)
@@ -107,11 +109,10 @@ def _check(calibration: Calibration, asked: Mapping[str, object], path: Path, wh
             )
 
 
-def _facts_at(url: str, key: str | None) -> dict[str, Any] | None:
+def _facts_at(url: str, key: SecretStr | None) -> dict[str, Any] | None:
     """What a server says of its engine; ``None`` where it isn't one of ours."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        reply = httpx.get(f"{url.rstrip('/')}/engine", headers=headers, timeout=ASK_DEADLINE_S, trust_env=False)
+        reply = httpx.get(f"{url.rstrip('/')}/engine", headers=with_key(key), timeout=ASK_DEADLINE_S, trust_env=False)
         return dict(reply.json()) if reply.status_code == httpx.codes.OK else None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise BenchFailed(f"{url} can't be asked: {error}") from error

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from everystep.bench.passes import BenchFailed, Contender
 from everystep.bench.peers.process_tree import rest
 from everystep.bench.peers.targets import ApiName, Target
@@ -26,6 +28,7 @@ class Lineup:
     engines: tuple[str, ...]
     logs: Path  # a folder that exists
     urls: tuple[Target, ...] = ()  # servers that run already
+    keys: tuple[SecretStr, ...] = ()  # theirs, in the same order; the last is that of all that follow
     are_policies_given: bool = False  # or else the default
     api: ApiName | None = None  # of the urls; None: find out
     url_model: str | None = None  # the name that requests give them; None: the first that each lists

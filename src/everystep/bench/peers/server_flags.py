@@ -9,7 +9,16 @@ from everystep.config import Settings
 from everystep.settings_sources import flag_name
 
 # Not a server's business, or the benchmark's own choice.
-NOT_PASSED_ON = {"host", "port", "log_level", "log_json", "api_key", "default_policy"}
+NOT_PASSED_ON = {
+    "host",
+    "port",
+    "log_level",
+    "log_json",
+    "api_key",
+    "api_key_file",
+    "insecure_no_auth",
+    "default_policy",
+}
 OF_VLLM = {"vllm_python", "vllm_url", "vllm_arg"}  # only where vLLM is wanted
 SECRETS = {"vllm_api_key"}  # a variable: everybody on the machine can read a command line
 ABSENT_IN_PEERS = {"runner", "precision", "deterministic", "device"}  # chosen for our own lanes

@@ -6,11 +6,12 @@ Owns the one line for each that is left out, and the wait until a started one is
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+from pydantic import SecretStr
 
 from everystep.bench.foreign import ForeignServer, found_out, listed_model
 from everystep.bench.http_lane import HttpLane, NativeLane
@@ -23,7 +24,7 @@ from everystep.bench.peers.installed import Installed, look
 from everystep.bench.peers.process_tree import settle
 from everystep.bench.peers.roster import Lineup, Roster
 from everystep.bench.peers.server_flags import ABSENT_IN_PEERS, server_flags
-from everystep.bench.peers.targets import Target, is_everystep
+from everystep.bench.peers.targets import Target, is_everystep, key_of, with_key
 from everystep.bench.scrape import Scrape, prompt_token_ids, scrape, served_model
 from everystep.settings_sources import variable_name
 
@@ -43,13 +44,14 @@ class Start:
         """Whoever answers at the URL of that place; whether it is an everystep server, with lanes."""
         target, api = self._lineup.urls[place], self._lineup.api
         try:
-            http = await self._client(target.url, self._key(place))
+            key = key_of(self._lineup.keys, place)
+            http = await self._client(target.url, key)
             is_ours = api in ("everystep", "native") or (api is None and await is_everystep(http))
             if is_ours:
                 lanes = await self._lanes(http, target.name or "everystep", self._lineup.policies, target)
                 await self._settle(lanes, None, None, Installed({}), "everystep")
             else:
-                await self._foreign(target, await self._client(target.openai_url, self._key(place)))
+                await self._foreign(target, await self._client(target.openai_url, key))
             return is_ours
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BenchFailed(f"{target.url} can't be asked: {error}") from error
@@ -119,7 +121,7 @@ class Start:
     ) -> None:
         self._say(f"starting {engine} ...")
         key = self._lineup.settings.vllm_api_key
-        secrets = {variable_name("vllm_api_key"): key} if key and "vllm" in policies else {}
+        secrets = {variable_name("vllm_api_key"): key.get_secret_value()} if key and "vllm" in policies else {}
         entered = running(python, flags, self._lineup.logs / f"{engine}.log", engine, secrets)
         server = await self._stack.enter_async_context(entered)
         contenders = await self._lanes(await self._client(server.url, None), engine, policies)
@@ -144,15 +146,9 @@ class Start:
             lanes.append(self._join(lane(http, model, name, policy, label, about, keeps_steps)))
         return lanes
 
-    async def _client(self, url: str, key: str | None) -> httpx.AsyncClient:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        client = httpx.AsyncClient(base_url=url, timeout=TIMEOUT, limits=LIMITS, headers=headers, trust_env=False)
+    async def _client(self, url: str, key: SecretStr | None) -> httpx.AsyncClient:
+        client = httpx.AsyncClient(base_url=url, timeout=TIMEOUT, limits=LIMITS, headers=with_key(key), trust_env=False)
         return await self._stack.enter_async_context(client)
-
-    def _key(self, place: int) -> str | None:
-        """One ``--api-key`` is every URL's; of several, each is the URL's in the same place."""
-        keys: Sequence[str] = self._lineup.settings.api_key
-        return keys[min(place, len(keys) - 1)] if keys else None
 
     def _join(self, contender: Contender) -> Contender:
         """Into the roster, under a name that nobody else has."""

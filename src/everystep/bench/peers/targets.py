@@ -6,11 +6,13 @@ Owns the words ``[NAME=]URL`` and the question of what answers there.  Ignorant 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import SecretStr
 
 from everystep.bench.passes import BenchFailed
 from everystep.errors import ConfigError
@@ -44,7 +46,19 @@ def parse_target(words: str) -> Target:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"--url {words!r}: give [NAME=]http://HOST:PORT")
+    if "@" in parts.netloc:  # the results name the URLs
+        raise ConfigError(f"--url with a name or a password in it (at {parts.hostname}): give a key as --api-key")
     return Target(url, name)
+
+
+def key_of(keys: Sequence[SecretStr], place: int) -> SecretStr | None:
+    """One key is every URL's; of several, each is the URL's in the same place."""
+    return keys[min(place, len(keys) - 1)] if keys else None
+
+
+def with_key(key: SecretStr | None) -> dict[str, str]:
+    """The header that a key is sent in."""
+    return {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
 
 
 async def is_everystep(http: httpx.AsyncClient) -> bool:

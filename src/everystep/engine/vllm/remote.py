@@ -75,7 +75,7 @@ class RemoteVllm:
         key = self._settings.vllm_api_key
         return httpx.AsyncClient(
             base_url=self._url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
             timeout=STREAM_TIMEOUT,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             trust_env=False,  # a proxy for the web is no way to a server that the user named
