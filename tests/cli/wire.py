@@ -42,7 +42,7 @@ def request(
 ) -> bytes:
     """A whole request; a mapping is sent as JSON.  ``headers`` replace those of the same name."""
     content = json.dumps(body).encode() if isinstance(body, Mapping) else body
-    fields = {"host": "tiny"}
+    fields = {"host": "localhost"}
     if content is not None:
         fields |= {"content-type": "application/json", "content-length": str(len(content))}
     fields |= {name.lower(): value for name, value in (headers or {}).items()}

@@ -1,7 +1,8 @@
 """How the package logs: lines for people, or one JSON object a line.
 
 Owns the format and the handler, on standard error.  A line holds the time, level, logger, message, process and
-request id, and nothing else that a caller may have attached: prompts and keys have no way in but the message.
+request id, and nothing else that a caller may have attached: prompts and keys have no way in but the message.  The
+list of accesses, which there is at debug, is without the part of an address in which somebody may send a key.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
+ACCESSES = "uvicorn.access"
 LOGGERS = ("everystep", "uvicorn")  # the package and the server under it; other libraries' are left alone
 
 _request_id: ContextVar[str | None] = ContextVar("everystep_request_id", default=None)
@@ -39,6 +41,18 @@ def configure_logging(*, level: str = "info", as_json: bool = False) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
+    logging.getLogger(ACCESSES).filters = [WithoutQuery()]
+
+
+class WithoutQuery(logging.Filter):
+    """Cuts what follows the ``?`` from addresses in a record's arguments."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                f"{arg.partition('?')[0]}?..." if isinstance(arg, str) and "?" in arg else arg for arg in record.args
+            )
+        return True
 
 
 class LineFormatter(logging.Formatter):
