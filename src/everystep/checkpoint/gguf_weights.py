@@ -141,7 +141,8 @@ def _check(info: TensorInfo, file: GgufFile) -> None:
     block, _ = BLOCK_SIZES[TYPE_NAMES[info.type_number]]
     if not info.shape or min(info.shape) < 1 or info.shape[-1] % block:
         raise ModelError(
-            f"{file.path} is corrupt: rows of tensor {info.name!r:.200} of shape {info.shape} aren't whole blocks of {block}"
+            f"{file.path} is corrupt: rows of tensor {info.name!r:.200} of shape {info.shape} "
+            f"aren't whole blocks of {block}"
         )
     if info.offset + num_bytes(info) > file.num_bytes:
         raise ModelError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def open_weight_files(folder: Path) -> list[SafetensorsFile]:
         only = "; it holds pickles, which are never loaded: convert them to safetensors" if pickles else ""
         raise ModelError(f"{folder} has no safetensors file{only}")
     for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
+        if Path(name).name != name or not os.path.isfile(folder / name):  # also where a name is too long
             raise ModelError(f"{folder} lacks the shard {name!r:.200} that its index names")
     return [SafetensorsFile(folder / name) for name in names]
 

@@ -50,7 +50,7 @@ class SafetensorsFile:
         """Raise :class:`ModelError` for an element type that isn't read."""
         dtype = self.arrays[name].dtype
         if dtype not in ITEM_BYTES:
-            raise UnsupportedModel(f"{self.path}: {name!r} is {dtype}; supported are {', '.join(ITEM_BYTES)}")
+            raise UnsupportedModel(f"{self.path}: {name!r:.200} is {dtype:.20}; supported are {', '.join(ITEM_BYTES)}")
 
     def load(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy."""
