@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from everystep.http_replies import closing_reply
 logger = logging.getLogger(__name__)
 
 LINGER_S = 5.0  # an answer to a client that is still sending would be lost if the connection were closed at once
+UNSENT_BYTES = 65536  # that the kernel takes for a client who reads slowly; its own bound is megabytes
 BLANKS = b"\r\n"
 
 
@@ -71,6 +73,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         num_open = len(self.connections)
         super().connection_made(transport)
+        _bound_unsent(transport)
         self._outlet = _Outlet(self)
         self._stall = WriteStall(self.loop, transport, self._shared.client_timeout_s, self._give_up)
         if num_open >= self._shared.max_open:
@@ -280,6 +283,14 @@ class HttpConnection(HttpToolsProtocol):
     def _give_up(self) -> None:
         logger.info("a client took in nothing for %g s: its connection is ended", self._shared.client_timeout_s)
         self.transport.abort()
+
+
+def _bound_unsent(transport: asyncio.Transport) -> None:
+    """What isn't on its way yet waits on our side, where its progress is watched."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    sock = transport.get_extra_info("socket")
+    if option is not None and sock is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
 
 
 class _BodyOnly:
