@@ -32,7 +32,7 @@ from soak_report import as_rows, growths, must_be_0, quantiles, recovery, sheet
 from soak_requests import WORDS, Draw, Facts, controls
 from soak_server import Server
 from soak_traffic import Traffic
-from soak_watch import Watch
+from soak_watch import Numbers, Watch, read_numbers
 
 from everystep.bench.environment import environment
 from everystep.bench.signals import run_signalled
@@ -77,7 +77,9 @@ async def facts_of(http: httpx.AsyncClient) -> Facts:
 class Soak:
     """One run, from the server's start to the sheet."""
 
-    def __init__(self, options: argparse.Namespace, server: Server, http: httpx.AsyncClient, facts: Facts) -> None:
+    def __init__(
+        self, options: argparse.Namespace, server: Server, http: httpx.AsyncClient, facts: Facts, before: Numbers
+    ) -> None:
         self.options, self.server, self.facts = options, server, facts
         self.ledger = Ledger()
         deadline_s, stall_s = options.request_timeout + options.grace, options.stall_timeout
@@ -92,7 +94,7 @@ class Soak:
             self.asking, self.draw, self.leavers, self.bad, self.controls, None if options.no_harm else self.harmer,
             self._rng("times"), options.rate, options.most_open, options.burst, options.minutes * 60,
         )  # fmt: skip
-        self.ending = Ending(server, self.ledger, self.asking, facts, self.draw, deadline_s)
+        self.ending = Ending(server, self.ledger, self.asking, facts, self.draw, deadline_s, before)
         self.began_s = time.monotonic()
 
     def _rng(self, who: str) -> random.Random:
@@ -157,7 +159,9 @@ async def soak(options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
         async with httpx.AsyncClient(
             base_url=server.url, headers=server.headers, timeout=None, limits=LIMITS, trust_env=False
         ) as http:
-            return await Soak(options, server, http, await facts_of(http)).run()
+            facts = await facts_of(http)
+            before = read_numbers((await http.get("/metrics")).text)
+            return await Soak(options, server, http, facts, before).run()
     finally:
         server.kill()
 

@@ -30,6 +30,7 @@ class Ending:
     facts: Facts
     draw: Draw
     patience_s: float
+    before: Numbers  # as they were when the ledger was opened
 
     async def rest(self, num_ends: int) -> Numbers:
         """Wait for rest, then compare.  ``num_ends``: workers that were ended."""
@@ -37,14 +38,17 @@ class Ending:
         for entry in list(self.ledger.open.values()):
             self.ledger.violate("requests without an end", f"{entry.kind} {entry.number}")
         for lane in LANES:
-            self._compare(f"{lane}: accepted", self.ledger.accepted(lane), labelled(
-                numbers, "everystep_requests_accepted_total", policy=lane))  # fmt: skip
-            rejected = labelled(numbers, "everystep_requests_total", policy=lane, outcome="rejected")
+            accepted = self._since(numbers, "everystep_requests_accepted_total", policy=lane)
+            self._compare(f"{lane}: accepted", self.ledger.accepted(lane), accepted)
+            rejected = self._since(numbers, "everystep_requests_total", policy=lane, outcome="rejected")
             self._compare(f"{lane}: rejected", self.ledger.rejected(lane), rejected)
         if (restarts := numbers["everystep_worker_restarts_total"]) != num_ends:
             self.ledger.violate("restarts that nobody caused", f"{restarts:g} restarts, {num_ends} workers ended")
         await self._no_leaked_blocks()
         return numbers
+
+    def _since(self, numbers: Numbers, name: str, **labels: str) -> float:
+        return labelled(numbers, name, **labels) - labelled(self.before, name, **labels)
 
     def _compare(self, what: str, ours: Any, theirs: float) -> None:
         if not ours.hold(int(theirs)):

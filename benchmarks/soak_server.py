@@ -76,7 +76,7 @@ class Server:
             for child in psutil.Process(self.pid).children():
                 with contextlib.suppress(psutil.Error):
                     if any("spawn_main" in word for word in child.cmdline()) and child.status() != "zombie":
-                        return child.pid
+                        return int(child.pid)
         return None
 
     def signal_worker(self, number: signal.Signals) -> bool:
