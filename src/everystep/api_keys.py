@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from everystep.errors import ConfigError
@@ -26,28 +25,25 @@ SALT_BYTES = 16
 OTHERS_BITS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class HashedKey:
     """A key that can be recognised and not be read.  Each has a salt of its own, so equal keys look different.
 
     The hash is a quick one (keyed BLAKE2b), for it is computed at each request: a key's safety in a dump of the
-    memory is its length.
+    memory is its length.  No dataclass: settings that are dumped would take it apart.
     """
 
-    salt: bytes
-    digest: bytes
-    is_short: bool
+    __slots__ = ("_digest", "_salt", "is_short")
 
-    @classmethod
-    def of(cls, key: str) -> HashedKey:
+    def __init__(self, key: str) -> None:
         """Raises :class:`ValueError`, whose words don't hold the key, for what can't be one."""
         check_key(key)
-        salt = secrets.token_bytes(SALT_BYTES)
-        return cls(salt, _digest(salt, key.encode("ascii")), len(key) < SHORT)
+        self._salt = secrets.token_bytes(SALT_BYTES)
+        self._digest = _digest(self._salt, key.encode("ascii"))
+        self.is_short = len(key) < SHORT
 
     def matches(self, candidate: bytes) -> bool:
         """In a time that depends on the candidate's length alone."""
-        return hmac.compare_digest(self.digest, _digest(self.salt, candidate))
+        return hmac.compare_digest(self._digest, _digest(self._salt, candidate))
 
     def __repr__(self) -> str:
         return f"HashedKey({HIDDEN})"
@@ -78,7 +74,7 @@ def read_key_file(path: Path) -> tuple[HashedKey, ...]:
         if not words or words.startswith("#"):
             continue
         try:
-            keys.append(HashedKey.of(words))
+            keys.append(HashedKey(words))
         except ValueError as error:
             raise _wrong(f"{path}, line {number}: {error}") from None
     if not keys:

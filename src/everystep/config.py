@@ -40,7 +40,7 @@ def _hashed(key: object) -> HashedKey:
         key = key.get_secret_value()
     if not isinstance(key, str):
         raise ValueError("a key must be text")
-    return HashedKey.of(key)
+    return HashedKey(key)
 
 
 Key = Annotated[HashedKey, PlainValidator(_hashed), PlainSerializer(lambda key: HIDDEN, str, when_used="json")]

@@ -43,7 +43,7 @@ class KeyType(click.ParamType[HashedKey | SecretStr]):
 
 
 CLICK_TYPES: dict[object, Any] = {
-    Path: click.Path(path_type=Path), HashedKey: KeyType(HashedKey.of), SecretStr: KeyType(SecretStr)
+    Path: click.Path(path_type=Path), HashedKey: KeyType(HashedKey), SecretStr: KeyType(SecretStr)
 }  # fmt: skip
 
 
