@@ -198,6 +198,8 @@ async def test_a_worker_that_talks_nonsense_is_replaced_and_nobody_is_left_hangi
 async def test_a_request_that_ended_leaves_no_timer_behind(start, make_request):
     client = await start(queue_timeout=600.0, request_timeout=600.0)
     async with client.submit(make_request()) as generation:
+        timers = [generation._deadline, generation._queue_deadline]
         await collect(generation)
-    assert len(generation._deadlines) == 2
-    assert all(timer.cancelled() for timer in generation._deadlines)
+    assert all(timer.cancelled() for timer in timers)
+    assert generation._deadline is None
+    assert generation._queue_deadline is None

@@ -1,5 +1,7 @@
 """What can never be served is refused at once, with the numbers; what can't wait now is told when to come again."""
 
+import math
+
 import pytest
 
 from everystep.config import Settings
@@ -11,8 +13,9 @@ from everystep.sampling_params import SamplingParams
 INFO = EngineInfo("m", "fake", "none", 1, 16, 8, 1, 256, {"static": 4, "continuous": 8}, {})
 
 
-def check(prompts=((1, 2),), policy="static", settings=None, **params):
-    request = GenerationRequest(request_id="r", prompts=prompts, params=SamplingParams(**params), policy=policy)
+def check(prompts=((1, 2),), policy="static", settings=None, timeout_s=None, **params):
+    params = SamplingParams(**params)
+    request = GenerationRequest(request_id="r", prompts=prompts, params=params, policy=policy, timeout_s=timeout_s)
     check_request(request, INFO, settings or Settings(), vocab_size=100)
 
 
@@ -52,24 +55,53 @@ def test_a_biased_token_outside_the_vocabulary_is_refused():
         check(logit_bias={100: 1.0})
 
 
+@pytest.mark.parametrize("timeout_s", [0.001, 29.9, 30.0])
+def test_a_deadline_up_to_the_server_s_own_passes(timeout_s):
+    check(timeout_s=timeout_s, settings=Settings(request_timeout=30.0))
+
+
+def test_a_deadline_beyond_the_server_s_own_is_refused_with_both():
+    with pytest.raises(InvalidParameter, match=r"timeout_s=30.5 is above the server's own 30 \(--request-timeout\)"):
+        check(timeout_s=30.5, settings=Settings(request_timeout=30.0))
+    check(timeout_s=1e9)  # a server without one takes any
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, math.inf, math.nan])
+def test_a_deadline_that_is_no_time_is_refused(timeout_s):
+    with pytest.raises(InvalidParameter, match="must be a finite number above 0"):
+        check(timeout_s=timeout_s)
+
+
 def test_the_line_counts_sequences_and_tokens_and_gives_places_back():
     line = Line(max_sequences=2, max_tokens=10)
-    line.enter("a", 6)
-    with pytest.raises(QueueFull, match="prompt tokens"):
+    line.enter("a", 6, now_s=0.0)
+    with pytest.raises(QueueFull, match="6 prompt tokens wait; the line holds 10"):
         line.check_room(1, 5, now_s=0.0)
-    line.enter("b", 4)
+    line.enter("b", 4, now_s=0.0)
     with pytest.raises(QueueFull, match="2 sequences wait; the line holds 2"):
         line.check_room(1, 0, now_s=0.0)
     line.leave("a")
     line.check_room(1, 6, now_s=0.0)
 
 
-def test_retry_after_follows_the_measured_drain_rate():
-    line = Line(max_sequences=1, max_tokens=10)
-    for i in range(5):  # five starts in 10 s are one in 2 s
-        line.enter(f"s{i}", 1)
-        line.start(f"s{i}", now_s=2.0 * i)
-    line.enter("waits", 1)
-    with pytest.raises(QueueFull) as caught:
-        line.check_room(10, 1, now_s=10.0)
-    assert caught.value.retry_after_s == pytest.approx(20.0)
+def test_a_line_holds_exactly_its_bounds():
+    line = Line(max_sequences=3, max_tokens=10)
+    line.enter("a", 4, now_s=0.0)
+    line.check_room(2, 6, now_s=0.0)
+    for num_sequences, num_tokens in [(3, 6), (2, 7)]:
+        with pytest.raises(QueueFull):
+            line.check_room(num_sequences, num_tokens, now_s=0.0)
+
+
+def test_who_starts_twice_or_leaves_twice_counts_once():
+    line = Line(max_sequences=3, max_tokens=10)
+    line.enter("a", 4, now_s=0.0)
+    line.enter("b", 5, now_s=0.0)
+    line.start(["a"], now_s=1.0)
+    line.start(["a"], now_s=2.0)  # preempted, and seated again
+    line.leave("a")
+    assert len(line) == 1
+    line.check_room(2, 5, now_s=2.0)
+    line.leave("b")
+    line.leave("b")
+    line.check_room(3, 10, now_s=2.0)

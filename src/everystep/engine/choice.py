@@ -51,7 +51,7 @@ class Choice:
     def __init__(self, index: int, submit: Submit, tokenizer: Tokenizer) -> None:
         self.index = index
         self.submit = submit
-        self.is_started = False
+        self.is_started = False  # has, or had, a seat
         self.is_ended = False
         self._text = TextOutput(tokenizer, submit.params, submit.prompt_ids)
         self._num_cached_tokens = 0

@@ -220,17 +220,16 @@ class EngineClient:
     def _on_step(self, output: StepOutput) -> None:
         self.observer.step(output)
         self._last_step = output.summary.step
-        for sequence_id in output.started:
-            self._requests.start(sequence_id, output.summary.start_s)
+        self._requests.start(output.started)
         self._requests.deliver(output.events)
         if self._step_news is not None:
             self._step_news.set_result(None)
             self._step_news = None
 
     def _on_vllm(self, news: VllmNews) -> None:
+        self._requests.start([start.sequence_id for start in news.started])
         for start in news.started:
-            if self._requests.start(start.sequence_id, start.at_s):
-                self.observer.started(start.sequence_id, start.at_s)
+            self.observer.started(start.sequence_id, start.at_s)
         self._requests.deliver(news.events)
         self._requests.fail(news.failures)
         if news.load is not None:

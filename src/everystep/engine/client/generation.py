@@ -25,7 +25,8 @@ class Generation:
         self._deltas: deque[Delta] = deque()
         self._num_open = len(choices)  # whose last delta hasn't been taken
         self._num_running = len(choices)  # whose last delta hasn't come
-        self._deadlines: tuple[asyncio.TimerHandle, ...] = ()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._queue_deadline: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
 
     @property
@@ -46,13 +47,25 @@ class Generation:
             if self._num_running == 0:
                 self._cancel_deadlines()
 
-    def keep_deadlines(self, *timers: asyncio.TimerHandle) -> None:
-        """For the engine client alone: timers that the end of the last choice takes back."""
-        self._deadlines = timers
+    def keep_deadline(self, timer: asyncio.TimerHandle) -> None:
+        """For the engine client alone: a timer that the end of the last choice takes back."""
+        self._deadline = timer
+
+    def keep_queue_deadline(self, timer: asyncio.TimerHandle) -> None:
+        """For the engine client alone: a timer that the first choice's seat takes back."""
+        self._queue_deadline = timer
+
+    def note_seat(self) -> None:
+        """For the engine client alone: a choice has a seat, so the request is being served."""
+        if self._queue_deadline is not None:
+            self._queue_deadline.cancel()
+            self._queue_deadline = None
 
     def _cancel_deadlines(self) -> None:
-        for timer in self._deadlines:
-            timer.cancel()
+        self.note_seat()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     async def __aenter__(self) -> Generation:
         return self

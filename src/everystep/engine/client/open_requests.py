@@ -7,7 +7,7 @@ Ignorant of who computes: it is told events and sends messages by lane.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from everystep.config import Settings
 from everystep.engine.choice import Choice
@@ -62,38 +62,46 @@ class OpenRequests:
             self._open[choice.sequence_id] = choice
             self._owners[choice.sequence_id] = generation
             self.all_ended.clear()
-            self.line.enter(choice.sequence_id, len(choice.submit.prompt_ids))
+            self.line.enter(choice.sequence_id, len(choice.submit.prompt_ids), choice.submit.arrival_s)
             self._observer.accepted(choice.submit)
         return generation
 
     def set_deadlines(self, generation: Generation, request: GenerationRequest) -> None:
-        """Deadlines are kept on this side, so that they hold whatever the worker does."""
-        call_later, timers = asyncio.get_running_loop().call_later, []
+        """Deadlines are kept on this side, so that they hold whatever the worker does.
+
+        That of the queue is the request's, not a choice's: one whose first choice has a seat is being served, and the
+        others wait for their turn as long as the whole request may take.
+        """
         queue_s = self._settings.queue_timeout
-        total_s = request.timeout_s if request.timeout_s is not None else self._settings.request_timeout
+        total_s, source = request.timeout_s, "timeout_s"
+        if total_s is None:
+            total_s, source = self._settings.request_timeout, "--request-timeout"
+        call_later = asyncio.get_running_loop().call_later
         if queue_s is not None:
             late: EverystepError = QueueTimeout(f"waited {queue_s:g} s for a seat (--queue-timeout)")
-            timers.append(call_later(queue_s, self._expire, generation, True, late))
+            generation.keep_queue_deadline(call_later(queue_s, self._expire, generation, late))
         if total_s is not None:
-            late = RequestTimeout(f"took longer than {total_s:g} s (--request-timeout)")
-            timers.append(call_later(total_s, self._expire, generation, False, late))
-        generation.keep_deadlines(*timers)
+            late = RequestTimeout(f"took longer than {total_s:g} s ({source})")
+            generation.keep_deadline(call_later(total_s, self._expire, generation, late))
 
-    def _expire(self, generation: Generation, only_waiting: bool, error: EverystepError) -> None:
-        late = [choice for choice in generation.choices if not (only_waiting and choice.is_started)]
-        self._end(late, FinishReason.TIMEOUT, error)
+    def _expire(self, generation: Generation, error: EverystepError) -> None:
+        self._end(generation.choices, FinishReason.TIMEOUT, error)
 
     def _abort(self, generation: Generation) -> None:
         self._end(generation.choices, FinishReason.ABORTED, None)
 
+    def has_open(self, lanes: Collection[str]) -> bool:
+        """Whether a sequence of one of these lanes is owed an end."""
+        return any(choice.submit.policy in lanes for choice in self._open.values())
+
     # --- what the engines say --------------------------------------------------------------------
-    def start(self, sequence_id: str, at_s: float) -> bool:
-        """The sequence got a seat.  False if it isn't open (any more)."""
-        choice = self._open.get(sequence_id)
-        if choice is not None:
-            choice.is_started = True
-            self.line.start(sequence_id, at_s)
-        return choice is not None
+    def start(self, sequence_ids: Sequence[str]) -> None:
+        """These got a seat, together, for the first time or again; those that aren't open (any more) are no matter."""
+        self.line.start(sequence_ids, self._now_s())
+        for sequence_id in sequence_ids:
+            if choice := self._open.get(sequence_id):
+                choice.is_started = True
+                self._owners[sequence_id].note_seat()
 
     def deliver(self, events: Iterable[TokenEvent]) -> None:
         now_s = self._now_s()
