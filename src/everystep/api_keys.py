@@ -79,6 +79,7 @@ def read_key_file(path: Path) -> tuple[HashedKey, ...]:
             raise _wrong(f"{path}, line {number}: {error}") from None
     if not keys:
         raise _wrong(f"{path} holds no key")
+    _warn_if_open_to_others(path)
     return tuple(keys)
 
 
@@ -86,7 +87,6 @@ def _read_text(path: Path) -> str:
     """At most :data:`MAX_FILE_BYTES`: a device or a log named by mistake doesn't fill the memory."""
     try:
         with path.open("rb") as file:
-            _warn_if_open_to_others(path, os.fstat(file.fileno()).st_mode)
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _wrong(f"{path} can't be read: {error.strerror}") from None
@@ -100,8 +100,8 @@ def _read_text(path: Path) -> str:
         raise _wrong(f"{path} isn't UTF-8 text") from None
 
 
-def _warn_if_open_to_others(path: Path, mode: int) -> None:
-    if os.name == "posix" and mode & OTHERS_BITS:
+def _warn_if_open_to_others(path: Path) -> None:
+    if os.name == "posix" and path.exists() and path.stat().st_mode & OTHERS_BITS:
         logger.warning("api_key_file %s can be read or written by others than its owner: chmod 600", path)
 
 
