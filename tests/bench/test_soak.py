@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +38,7 @@ def test_a_short_soak_ends_with_nothing_lost(tmp_path: Path) -> None:
 
 # --- the judges ----------------------------------------------------------------------------------
 @pytest.fixture
-def soak(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+def soak(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The soak's files, which are scripts beside each other and no package."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import soak_asking
@@ -48,7 +47,7 @@ def soak(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     import soak_requests
     import soak_watch
 
-    yield {module.__name__: module for module in (soak_asking, soak_controls, soak_ledger, soak_requests, soak_watch)}
+    return {module.__name__: module for module in (soak_asking, soak_controls, soak_ledger, soak_requests, soak_watch)}
 
 
 def stream_of(*data: str) -> bytes:
