@@ -9,6 +9,7 @@ import logging
 
 logger = logging.getLogger(__name__)
 
+BACKLOG = 2048  # connections that the kernel holds until they are accepted
 MAX_REFUSED = 64  # connections over the bound that are being told so
 OTHER_FILES = 128  # pipes, model files, logs, libraries: a few dozen, and room
 

@@ -9,39 +9,45 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import uvicorn
 
 from everystep.config import Settings
 from everystep.http_framing import MAX_HEAD_BYTES
-from everystep.http_limits import MAX_REFUSED, room_for_connections
+from everystep.http_limits import BACKLOG, MAX_REFUSED, room_for_connections
+from everystep.http_protocol import Connections, HttpConnection
 
-if TYPE_CHECKING:
-    import uvicorn
-
-    from everystep.http_protocol import Connections
-
-BACKLOG = 2048
 KEEP_ALIVE_S = 75  # above the usual minute of clients and proxies, so that they close first
 CLOSING_S = 2  # streams that never end of themselves (/steps/stream) get this long to close at the server's end
 
 
-def http_server(app: Any, settings: Settings) -> uvicorn.Server:
-    """uvicorn with our connections, without its own signals, logging set-up and lifespan: this module has them."""
-    import uvicorn
+class HttpServer(uvicorn.Server):
+    """uvicorn with our connections, and without its own signals, logging set-up and lifespan: the service has them."""
 
-    from everystep.http_protocol import HttpConnection
+    def __init__(self, app: Any, settings: Settings) -> None:
+        self._shared = _shared(settings)
+        super().__init__(_config(app, settings, self._shared))
 
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """The service has the signals."""
-            yield
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The service has the signals."""
+        yield
 
+    def stop_keeping_alive(self) -> None:
+        """From now on each answer says that its connection ends with it, so that clients and proxies go elsewhere.
+
+        Idle connections stay until the server ends: a request may be on its way, and is owed its 503.
+        """
+        self._shared.keeps_alive = False
+
+
+def _config(app: Any, settings: Settings, shared: Connections) -> uvicorn.Config:
     is_debug = settings.log_level == "debug"
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if is_debug else logging.WARNING)
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
-        http=functools.partial(HttpConnection, _shared(settings)),  # type: ignore[arg-type]
+        http=functools.partial(HttpConnection, shared),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -50,13 +56,10 @@ def http_server(app: Any, settings: Settings) -> uvicorn.Server:
         backlog=BACKLOG,
         timeout_graceful_shutdown=CLOSING_S,
     )
-    return Server(config)
 
 
 def _shared(settings: Settings) -> Connections:
     """What all connections share."""
-    from everystep.http_protocol import Connections
-
     return Connections(
         client_timeout_s=settings.client_timeout,
         keep_alive_s=KEEP_ALIVE_S,

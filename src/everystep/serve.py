@@ -20,13 +20,13 @@ from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
 from everystep.exposure import check_exposure
-from everystep.http_server import BACKLOG, http_server
+from everystep.http_limits import BACKLOG
 from everystep.messages import EngineInfo
 from everystep.observe.logs import configure_logging
 from everystep.settings_sources import with_file_keys
 
 if TYPE_CHECKING:
-    import uvicorn
+    from everystep.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -82,16 +82,18 @@ class Service:
             try:
                 await self._until_stopped(serving)
             finally:
+                server.stop_keeping_alive()
                 await self._drain()
                 await _end_http(server, serving)
         finally:
             await self._client.close()
 
-    def _make_server(self) -> uvicorn.Server:
+    def _make_server(self) -> HttpServer:
         """Imported here: the worker process starts meanwhile."""
         from everystep.api import create_app
+        from everystep.http_server import HttpServer
 
-        return http_server(create_app(self._settings, engine=self._client), self._settings)
+        return HttpServer(create_app(self._settings, engine=self._client), self._settings)
 
     async def _until_stopped(self, serving: asyncio.Task[None]) -> None:
         """Wait for the stop signal.  Raises if the worker never gets ready, or the HTTP server ends of itself."""
@@ -135,7 +137,7 @@ class Service:
         os._exit(1)
 
 
-async def _end_http(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+async def _end_http(server: HttpServer, serving: asyncio.Task[None]) -> None:
     """Let answers out, then close what is left.  Event streams listen for ``handle_exit`` to close properly."""
     if server.server_state.tasks:
         await asyncio.wait(server.server_state.tasks, timeout=LAST_WORDS_S)

@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import uvicorn
-
 from api.harness import Server, serving
-from everystep.http_server import http_server
+from everystep.http_server import HttpServer
 
 KEY = "the-key-of-the-test"
 
@@ -24,7 +22,7 @@ class Listening:
     """The application's harness, and where it listens."""
 
     app: Server
-    http: uvicorn.Server
+    http: HttpServer
     url: str
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -43,7 +41,7 @@ async def listening(**settings: object) -> AsyncIterator[Listening]:
     async with serving(api_key=(KEY,), **settings) as app:
         app.http.headers["x-api-key"] = KEY
         sock = socket.create_server(("127.0.0.1", 0))
-        http = http_server(app.app, app.engine.settings)
+        http = HttpServer(app.app, app.engine.settings)
         http.config.load()
         http.lifespan = http.config.lifespan_class(http.config)
         await http.on_tick(0)

@@ -46,7 +46,7 @@ LIBRARIES = {
     "fastapi": {"api", "deploy"},
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
-    "uvicorn": {"serve", "http_server", "http_protocol", "bench", "deploy"},
+    "uvicorn": {"http_server", "http_protocol", "bench", "deploy"},
     "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
     "httpx": {"bench", "engine"},
     "rich": {"bench", "progress"},
