@@ -24,7 +24,7 @@ from everystep.errors import UnsupportedOption
 from everystep.messages import EngineInfo
 from everystep.sched import BlockPool
 from everystep.sched.from_settings import POLICIES, build_lanes, num_seats
-from everystep.types import Runner
+from everystep.types import Runner, StepPlan
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ def build_core(
     *,
     now_s: Callable[[], float],
     drain: Callable[[], None] = lambda: None,
+    on_pass: Callable[[StepPlan], None] = lambda plan: None,
     first_step: int = 0,
     runner: Runner | None = None,
     start_up: StartUp | None = None,
@@ -75,6 +76,7 @@ def build_core(
         pool=pool,
         now_s=now_s,
         drain=drain,
+        on_pass=on_pass,
         first_step=first_step,
         check_when_idle=settings.log_level == "debug",
         recorder=make_recorder(settings, info, checkpoint, runner.vocab_size, first_step),

@@ -6,6 +6,7 @@ pickle: what doesn't decode to a known message raises.  Ignorant of what the mes
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -93,4 +94,7 @@ class WorkerStream:
         return messages
 
     def close(self) -> None:
+        """The peer sees the end at once, also while a thread here waits on the socket and so keeps it."""
+        with contextlib.suppress(OSError):  # the peer was first
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

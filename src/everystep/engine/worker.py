@@ -6,8 +6,11 @@ Owns the loop, the heartbeat and the worker process's entry point.  Ignorant of 
 from __future__ import annotations
 
 import logging
+import os
+import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
@@ -16,14 +19,16 @@ from everystep.config import Settings
 from everystep.engine.bootstrap import StartUp, build_core
 from everystep.engine.codec import WorkerStream
 from everystep.engine.core import EngineCore
-from everystep.errors import EverystepError
+from everystep.engine.heartbeat import Heartbeat
+from everystep.errors import EngineFailed, EverystepError
 from everystep.messages import Abort, EventsOnly, Shutdown, SubmitAll, WorkerFailed
-from everystep.types import Runner
+from everystep.types import Runner, StepPlan
 
 logger = logging.getLogger(__name__)
 
 IDLE_BEAT_S = 0.5  # an idle worker still beats this often
-HEARTBEAT_SLOTS = 1  # [seconds since the server's start of the last beat]
+MAX_FAILED_PASSES = 3  # in a row that gave nothing, by no row's fault: a GPU's errors stay until its process ends
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal sends them to all of its processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class WorkerLoop:
     def __init__(self, stream: WorkerStream, args: WorkerArgs, heartbeat: MutableSequence[float]) -> None:
         self._stream = stream
         self._args = args
-        self._heartbeat = heartbeat
+        self._heartbeat = Heartbeat(heartbeat)
         self._core: EngineCore | None = None
         self._blocks_told = 0
 
@@ -60,6 +65,7 @@ class WorkerLoop:
             self._args.settings,
             now_s=self.now_s,
             drain=self._drain,
+            on_pass=self._begin_pass,
             first_step=self._args.first_step,
             runner=make_runner() if make_runner else None,
             start_up=start_up,
@@ -74,16 +80,25 @@ class WorkerLoop:
             core.close()
 
     def _turn(self, core: EngineCore) -> None:
-        """One step, or a wait for something to do."""
-        self._beat()
+        """One step, or a wait for something to do.  Raises where passes fail and fail."""
         output = core.step()
+        if output is not None or core.waits_rightly(self.now_s()):
+            self._beat()
         if output is not None:
             self._stream.send(output)
             self._blocks_told = output.summary.blocks_used
+            self._give_up_if_broken(core)
             self._drain()
         else:
             self._receive(self._idle_s(core))
         self._tell_rest(core)
+
+    def _give_up_if_broken(self, core: EngineCore) -> None:
+        """Its rows have failed and were told; another process may do better."""
+        if core.passes.num_failed >= MAX_FAILED_PASSES:
+            raise EngineFailed(
+                f"{core.passes.num_failed} forward passes in a row failed; the last: {core.passes.last_failure}"
+            )
 
     def _tell_rest(self, core: EngineCore) -> None:
         """What happened without a step.  A plan that came to none may have given blocks back, too."""
@@ -114,7 +129,10 @@ class WorkerLoop:
                     raise ValueError(f"a worker doesn't take {type(message).__name__}")
 
     def _beat(self) -> None:
-        self._heartbeat[0] = self.now_s()
+        self._heartbeat.beat(self.now_s())
+
+    def _begin_pass(self, plan: StepPlan) -> None:
+        self._heartbeat.begin_pass(self.now_s(), plan.num_new_tokens)
 
 
 def serve_stream(
@@ -144,10 +162,22 @@ def _say_last_word(stream: WorkerStream, words: str) -> None:
 
 
 def main(sock: socket.socket, args: WorkerArgs, heartbeat: MutableSequence[float]) -> None:
-    """Entry point of the spawned process.  Signals for the terminal's group are the parent's business."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """Entry point of the spawned process."""
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_socket, args=(sock.fileno(),), name="everystep-hang-up", daemon=True).start()
     from everystep.observe.logs import configure_logging
 
     configure_logging(level=args.settings.log_level, as_json=args.settings.log_json)
     serve_stream(sock, args, heartbeat)
+
+
+def _leave_with_socket(fd: int) -> None:
+    """End the process when either end of the socket is closed: the other one is when the parent was killed.
+
+    The loop looks at its socket between passes only, and not at all while the model is built.
+    """
+    poll = select.poll()
+    poll.register(fd, getattr(select, "POLLRDHUP", 0))  # a hang-up is always told; what can be read isn't asked for
+    poll.poll()
+    os._exit(0)

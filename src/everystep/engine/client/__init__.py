@@ -19,6 +19,7 @@ from everystep.engine.choice import Choice, fan_out
 from everystep.engine.client.backends import Backend, Backends, lanes_of
 from everystep.engine.client.generation import Generation
 from everystep.engine.client.open_requests import OpenRequests
+from everystep.engine.client.patience import USUAL, Patience
 from everystep.engine.codec import FromWorker
 from everystep.engine.door import check_lane, check_request
 from everystep.engine.handle import Spawn, WorkerProcess, WorkerThread
@@ -45,13 +46,14 @@ __all__ = ["EngineClient", "Generation"]
 class EngineClient:
     """Make it, ``await start()``, ``submit`` requests, ``await close()``.  All on one event loop."""
 
-    def __init__(self, settings: Settings, *, spawn: Spawn = WorkerProcess) -> None:
+    def __init__(self, settings: Settings, *, spawn: Spawn = WorkerProcess, patience: Patience = USUAL) -> None:
         check_settings(settings)
         check_vllm_settings(settings)
         check_record(settings)
         self.settings = settings
         self.observer = Observer(policies=lanes_of(settings), step_log_size=settings.step_log_size)
         self._spawn = spawn
+        self._patience = patience
         self._epoch_s = time.monotonic()
         self._tokenizer: Tokenizer | None = None
         self._backends: Backends | None = None
@@ -79,7 +81,7 @@ class EngineClient:
         check_model(self.settings, checkpoint)
         self.suggested_sampling = suggested_sampling(checkpoint)
         await asyncio.to_thread(check_vllm_python, self.settings)
-        backends = Backends(self.settings, self._spawn, checkpoint, self, self._epoch_s)
+        backends = Backends(self.settings, self._spawn, checkpoint, self, self._epoch_s, self._patience)
         backends.start()
         self._backends = backends
         self._tokenizer = await asyncio.to_thread(Tokenizer, checkpoint.tokenizer)
@@ -91,6 +93,17 @@ class EngineClient:
         if first.info is None:
             raise EngineFailed(first.last_words)
         return first.info
+
+    async def wait_given_up(self) -> EverystepError:
+        """Wait until the first engine won't be replaced any more; why, in words."""
+        first = self._require().first
+        await first.given_up.wait()
+        return EngineFailed(f"the engine can't go on: {first.last_words}")
+
+    @property
+    def is_spawning(self) -> bool:
+        """Whether a thread is at starting an engine's process, which not even :meth:`close` cuts short."""
+        return self._backends is not None and self._backends.is_spawning
 
     async def close(self) -> None:
         """Refuse new requests, let the open ones end until the drain deadline, fail the rest, end the engines."""
@@ -246,6 +259,9 @@ class EngineClient:
 
     def on_restart(self) -> None:
         self.observer.worker_restarted()
+
+    def has_work(self, lanes: tuple[str, ...]) -> bool:
+        return self._requests.has_open(lanes)
 
     def next_step(self) -> int:
         return self._last_step + 1

@@ -13,14 +13,14 @@ from typing import Protocol
 
 from everystep.architecture import Checkpoint
 from everystep.config import Settings
+from everystep.engine.client.patience import USUAL, Patience
 from everystep.engine.client.supervisor import Supervisor
 from everystep.engine.codec import FromWorker, ToWorker
 from everystep.engine.door import check_lane
-from everystep.engine.handle import Spawn, WorkerHandle
+from everystep.engine.handle import Spawn
 from everystep.engine.runners import OWN_LANES
 from everystep.engine.vllm.host_args import LANE as VLLM
 from everystep.engine.vllm.launch import is_vllm_on, spawn_vllm
-from everystep.engine.vllm.process import VllmProcess
 from everystep.messages import EngineInfo, EngineStatus
 from everystep.sched.from_settings import POLICIES
 from everystep.text import Tokenizer
@@ -40,6 +40,14 @@ class Backend(Protocol):
     @property
     def settled(self) -> asyncio.Event:
         """Set when it is ready, or has given up."""
+
+    @property
+    def given_up(self) -> asyncio.Event:
+        """Set when it will never serve again."""
+
+    @property
+    def is_spawning(self) -> bool:
+        """Whether a thread is at starting it: nothing can cut that short, not even :meth:`stop`."""
 
     def start(self, after: asyncio.Event | None = None) -> None:
         """Begin to become ready, once ``after`` is set."""
@@ -70,6 +78,8 @@ class Hooks(Protocol):
 
     def on_restart(self) -> None: ...
 
+    def has_work(self, lanes: tuple[str, ...]) -> bool: ...
+
     def next_step(self) -> int: ...
 
 
@@ -82,14 +92,22 @@ def lanes_of(settings: Settings) -> tuple[str, ...]:
 class Backends:
     """All engines of one server.  The first is the one that readiness is about."""
 
-    def __init__(self, settings: Settings, spawn: Spawn, checkpoint: Checkpoint, hooks: Hooks, epoch_s: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        spawn: Spawn,
+        checkpoint: Checkpoint,
+        hooks: Hooks,
+        epoch_s: float,
+        patience: Patience = USUAL,
+    ) -> None:
         lanes = lanes_of(settings)
         own = tuple(lane for lane in lanes if lane != VLLM)
         served: dict[tuple[str, ...], Backend] = {}
         if own:
-            served[own] = _supervisor(settings, spawn, own, hooks, epoch_s)
+            served[own] = _supervisor(settings, spawn, own, hooks, epoch_s, patience)
         if VLLM in lanes:
-            served[(VLLM,)] = _vllm(settings, checkpoint, hooks, epoch_s)
+            served[(VLLM,)] = _vllm(settings, checkpoint, hooks, epoch_s, patience)
         self.all = tuple(served.values())
         self.first = self.all[0]
         self._by_lane: Mapping[str, Backend] = {lane: one for group, one in served.items() for lane in group}
@@ -125,6 +143,10 @@ class Backends:
         for one in others:
             one.start(after=first.settled)
 
+    @property
+    def is_spawning(self) -> bool:
+        return any(one.is_spawning for one in self.all)
+
     async def stop(self) -> None:
         await asyncio.gather(*(one.stop() for one in self.all))
 
@@ -133,7 +155,9 @@ class Backends:
             one.kill()
 
 
-def _supervisor(settings: Settings, spawn: Spawn, lanes: tuple[str, ...], hooks: Hooks, epoch_s: float) -> Supervisor:
+def _supervisor(
+    settings: Settings, spawn: Spawn, lanes: tuple[str, ...], hooks: Hooks, epoch_s: float, patience: Patience
+) -> Supervisor:
     return Supervisor(
         settings,
         spawn,
@@ -142,11 +166,13 @@ def _supervisor(settings: Settings, spawn: Spawn, lanes: tuple[str, ...], hooks:
         on_message=hooks.on_message,
         on_death=functools.partial(hooks.on_death, lanes),
         on_restart=hooks.on_restart,
+        has_work=functools.partial(hooks.has_work, lanes),
         is_first=True,
+        patience=patience,
     )
 
 
-def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: float) -> Backend:
+def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: float, patience: Patience) -> Backend:
     if settings.vllm_url is not None:
         from everystep.engine.vllm.remote import RemoteVllm
 
@@ -161,10 +187,6 @@ def _vllm(settings: Settings, checkpoint: Checkpoint, hooks: Hooks, epoch_s: flo
         on_death=functools.partial(hooks.on_death, (VLLM,)),
         on_restart=hooks.on_restart,
         who="vLLM",
-        explain=_explain,
         is_first=settings.runner == "vllm",
+        patience=patience,
     )
-
-
-def _explain(handle: WorkerHandle, words: str) -> str:
-    return handle.explain(words) if isinstance(handle, VllmProcess) else words

@@ -12,20 +12,18 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from everystep.config import Settings
+from everystep.engine.client.patience import USUAL, Patience
+from everystep.engine.client.vitals import Vitals
 from everystep.engine.codec import FrameReader, FromWorker, ToWorker, encode
-from everystep.engine.handle import Spawn, WorkerHandle, worker_args
+from everystep.engine.handle import NO_WORDS, Spawn, WorkerHandle, worker_args
+from everystep.engine.heartbeat import Heartbeat
+from everystep.engine.worker import WorkerArgs
 from everystep.errors import EverystepError
-from everystep.messages import EngineInfo, EngineStatus, Shutdown, VllmNews, WorkerFailed
+from everystep.messages import EngineInfo, EngineStatus, EventsOnly, Shutdown, StepOutput, VllmNews, WorkerFailed
 
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 2**18
-JOIN_TIMEOUT_S = 5.0
-FIRST_BACK_OFF_S = 0.1
-MAX_BACK_OFF_S = 10.0
-MAX_FAILURES_IN_A_ROW = 6  # deaths without a minute of service between them
-STEADY_S = 60.0
-WATCH_INTERVAL_S = 0.5
 
 
 class Phase(StrEnum):
@@ -51,17 +49,18 @@ class Supervisor:
         on_message: Callable[[FromWorker], None],
         on_death: Callable[[str], None],
         on_restart: Callable[[], None],
+        has_work: Callable[[], bool] = lambda: False,
         who: str = "the worker",
-        explain: Callable[[WorkerHandle, str], str] = lambda handle, words: words,
         is_first: bool = False,
+        patience: Patience = USUAL,
     ) -> None:
-        """``who`` is its name for people; ``explain`` may know better than its last words why one ended.
-
-        Where the first engine can't start, the server ends and says so itself: nothing is logged of it.
-        """
+        """``who`` is its name for people; ``has_work`` says whether requests are open that it should serve."""
         self.phase = Phase.STOPPED
         self.info: EngineInfo | None = None
         self.last_words = ""
+        self.settled = asyncio.Event()  # ready, or given up
+        self.given_up = asyncio.Event()
+        self.is_spawning = False  # a thread is at it, which nothing can cut short
         self._settings = settings
         self._spawn = spawn
         self._epoch_s = epoch_s
@@ -69,17 +68,18 @@ class Supervisor:
         self._on_message = on_message
         self._on_death = on_death
         self._on_restart = on_restart
+        self._has_work = has_work
         self._who = who
-        self._explain = explain
         self._is_first = is_first
+        self._patience = patience
         self._started_s = 0.0
         self._writer: asyncio.StreamWriter | None = None
         self._handle: WorkerHandle | None = None
+        self._vitals: Vitals | None = None  # of the worker that is there
+        self._verdict = NO_WORDS  # why we ended it ourselves
         self._task: asyncio.Task[None] | None = None
         self._after: asyncio.Event | None = None
-        self._ready_since_s: float | None = None
-        self._is_stopping = False
-        self.settled = asyncio.Event()  # ready, or given up
+        self._stopping = asyncio.Event()
 
     def start(self, after: asyncio.Event | None = None) -> None:
         """Start the first worker, once ``after`` is set."""
@@ -89,18 +89,21 @@ class Supervisor:
         self._task = asyncio.create_task(self._keep_running(), name="everystep-supervisor")
 
     async def stop(self) -> None:
-        """Ask the worker to leave, and end it if it doesn't."""
-        self._is_stopping = True
-        if self._task is not None and self._after is not None and not self._after.is_set():
-            self._task.cancel()  # nothing was started yet
-        if self._writer is not None:
+        """Ask the worker to leave, and end it if it doesn't.  One that isn't ready has nothing to finish."""
+        self._stopping.set()
+        if self.phase is Phase.READY:
             self.send(Shutdown())
+        else:
+            self.kill()
         if self._task is not None:
-            done, _ = await asyncio.wait([self._task], timeout=JOIN_TIMEOUT_S)
+            if self._after is not None and not self._after.is_set():
+                self._task.cancel()  # nothing was started yet
+            timeout_s = self._patience.leave_s if self._handle is not None else self._patience.reap_s
+            done, _ = await asyncio.wait([self._task], timeout=timeout_s)
             if not done:
                 self.kill()
                 self._task.cancel()
-                await asyncio.gather(self._task, return_exceptions=True)
+                await asyncio.wait([self._task])
         self.phase = Phase.STOPPED
 
     def send(self, message: ToWorker) -> None:
@@ -117,20 +120,13 @@ class Supervisor:
     def worker_pid(self) -> int | None:
         return self._handle.pid if self._handle is not None else None
 
-    def beat_age_s(self) -> float:
-        """Seconds since the worker last came round its loop; 0 where none is ready."""
-        if self._handle is None or self.phase is not Phase.READY:
-            return 0.0
-        return max(0.0, self._now_s() - self._handle.heartbeat[0])
-
-    def is_stalled(self) -> bool:
-        return self.beat_age_s() > self._settings.stall_timeout
-
+    # --- what is said of it ----------------------------------------------------------------------
     def status(self, *, is_draining: bool, has_tokenizer: bool) -> EngineStatus:
         """Live: a worker is there or will be.  Ready: it would serve a request sent now."""
-        if self.is_stalled():
-            words = f"no step for {self.beat_age_s():.0f} s"
-            return EngineStatus(is_live=False, is_ready=False, reason=words, info=self.info)
+        if self._vitals is not None and self.phase is Phase.READY:
+            silence = self._vitals.silence(self._now_s())
+            if silence.is_long:
+                return EngineStatus(not silence.is_fatal, False, f"{self._who} is stuck: {silence.words}", self.info)
         is_ready = self.phase is Phase.READY and has_tokenizer and not is_draining
         reason = "" if is_ready else self._why_not_ready(is_draining)
         return EngineStatus(is_live=self.phase is not Phase.FAILED, is_ready=is_ready, reason=reason, info=self.info)
@@ -150,63 +146,116 @@ class Supervisor:
     def _now_s(self) -> float:
         return time.monotonic() - self._epoch_s
 
+    # --- one after the other ---------------------------------------------------------------------
     async def _keep_running(self) -> None:
         if self._after is not None:
             await self._after.wait()
         num_failures = 0
         while True:
-            words = await self._run_one_guarded()
-            served_s = self._now_s() - self._ready_since_s if self._ready_since_s is not None else None
-            if self._is_stopping:
+            words, has_served = await self._run_one()
+            num_failures = 1 if has_served else num_failures + 1
+            if not self._stopping.is_set():
+                self._report_death(words, num_failures)
+            await self._bury()
+            if self._stopping.is_set() or self.phase is Phase.FAILED:
                 return
-            num_failures = 1 if served_s is not None and served_s > STEADY_S else num_failures + 1
-            self._report_death(words, give_up=self.info is None or num_failures >= MAX_FAILURES_IN_A_ROW)
-            if self.phase is Phase.FAILED:
+            try:
+                await asyncio.wait_for(self._stopping.wait(), self._patience.back_off_s(num_failures))
                 return
-            await asyncio.sleep(min(MAX_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (num_failures - 1)))
-            self._on_restart()
+            except TimeoutError:
+                self._on_restart()
 
-    def _report_death(self, words: str, *, give_up: bool) -> None:
+    def _report_death(self, words: str, num_failures: int) -> None:
         """A worker that never got ready won't get ready by trying again: its settings or its model are wrong."""
-        self.last_words = words
+        limit, back_off_s = self._patience.max_failures, self._patience.back_off_s(num_failures)
+        give_up = self.info is None or num_failures >= limit
         self.phase = Phase.FAILED if give_up else Phase.RESTARTING
+        self.last_words = words
+        if give_up and self.info is not None:
+            self.last_words = f"ended {num_failures} times in a row without having served; the last time: {words}"
         level = logging.DEBUG if self._is_first and self.info is None else logging.ERROR
-        logger.log(level, "%s ended: %s; %s", self._who, words, "giving up" if give_up else "starting another")
+        then = "giving up" if give_up else f"the next starts in {back_off_s:g} s"
+        logger.log(level, "%s ended (%d of %d in a row): %s; %s", self._who, num_failures, limit, words, then)
         self._on_death(words)
         if give_up:
             self.settled.set()
+            self.given_up.set()
 
-    async def _run_one_guarded(self) -> str:
-        """As :meth:`_run_one`; an error on this side ends the worker as its own death would: nobody is left hanging."""
+    async def _run_one(self) -> tuple[str, bool]:
+        """One worker's life, up to where nothing more is heard of it: its last words, and whether it was of use.
+
+        An error on this side ends it as its own death would: nobody is left hanging.
+        """
+        self._handle, self._vitals, self._verdict = None, None, NO_WORDS
         try:
-            return await self._run_one()
-        except EverystepError as error:
-            return error.message
+            words = await self._hear_one()
         except Exception as error:
-            logger.exception("the supervisor of %s failed", self._who)
-            return f"{type(error).__name__}: {error}"
+            is_ours = isinstance(error, EverystepError)
+            words = error.message if isinstance(error, EverystepError) else f"{type(error).__name__}: {error}"
+            logger.log(logging.DEBUG if is_ours else logging.ERROR, "listening to it failed", exc_info=not is_ours)
+            self.kill()
+        finally:
+            self._let_go()
+        if self._handle is not None:  # how it ended is known when its process has
+            await asyncio.to_thread(self._handle.join, self._patience.reap_s)
+            words = self._handle.explain(self._verdict or words)
+        vitals = self._vitals
+        return words, vitals is not None and vitals.has_served(self._now_s(), self._patience.steady_s)
 
-    async def _run_one(self) -> str:
-        """Start a worker and pass on what it says; its last words when it ends."""
-        self._ready_since_s = None
-        args = worker_args(self._settings, epoch_s=self._epoch_s, first_step=self._next_step())
-        self._handle = handle = await asyncio.to_thread(self._spawn, args)
+    async def _hear_one(self) -> str:
+        self._handle = handle = await self._spawn_one()
+        self._vitals = vitals = self._examine(handle)
         reader, self._writer = await asyncio.open_connection(sock=handle.socket, limit=READ_BYTES)
-        watch = asyncio.create_task(self._watch(handle), name="everystep-heartbeat")
+        watch = asyncio.create_task(self._watch(vitals, handle), name="everystep-heartbeat")
         try:
-            words = await self._listen(reader, handle)
+            return await self._listen(reader, vitals)
         finally:
             watch.cancel()
+
+    def _let_go(self) -> None:
+        """From now on nobody is taken in."""
+        if self.phase is Phase.READY:
+            self.phase, self.last_words = Phase.RESTARTING, self._verdict or "it has ended"
+        if self._writer is not None:
             self._writer.close()
             self._writer = None
-            handle.kill()
-            await asyncio.to_thread(handle.join, JOIN_TIMEOUT_S)
-            self._handle = None
-        return self._explain(handle, words)
 
-    async def _listen(self, reader: asyncio.StreamReader, handle: WorkerHandle) -> str:
-        frames = FrameReader()
-        last_words = "the process ended"
+    async def _bury(self) -> None:
+        """What it held is free before another starts."""
+        if self._handle is None:
+            return
+        self._handle.kill()
+        if not await asyncio.to_thread(self._handle.join, self._patience.leave_s):
+            logger.warning("%s (process %d) was killed and hasn't ended yet", self._who, self._handle.pid)
+        self._handle = None
+
+    async def _spawn_one(self) -> WorkerHandle:
+        args = worker_args(self._settings, epoch_s=self._epoch_s, first_step=self._next_step())
+        self.is_spawning = True  # and stays so where this is cancelled: the thread goes on
+        handle = await asyncio.to_thread(self._spawn_noted, args)
+        if self._stopping.is_set():
+            handle.kill()
+        return handle
+
+    def _spawn_noted(self, args: WorkerArgs) -> WorkerHandle:
+        try:
+            return self._spawn(args)
+        finally:
+            self.is_spawning = False
+
+    def _examine(self, handle: WorkerHandle) -> Vitals:
+        return Vitals(
+            Heartbeat(handle.heartbeat),
+            self._has_work,
+            spawned_s=self._now_s(),
+            start_timeout_s=self._patience.start_s,
+            stall_timeout_s=self._settings.stall_timeout,
+            company_s=self._settings.static_max_wait,
+        )
+
+    async def _listen(self, reader: asyncio.StreamReader, vitals: Vitals) -> str:
+        """Pass on what the worker says, to the end of its socket; its last words."""
+        frames, last_words = FrameReader(), NO_WORDS
         while True:
             try:
                 data = await reader.read(READ_BYTES)
@@ -218,26 +267,32 @@ class Supervisor:
                 if isinstance(message, WorkerFailed):
                     last_words = message.message
                     continue
-                if isinstance(message, EngineInfo):
-                    handle.heartbeat[0] = max(handle.heartbeat[0], self._now_s())
-                    self._note_ready(message)
-                if isinstance(message, VllmNews):  # vLLM's process shares no memory with ours
-                    handle.heartbeat[0] = message.beat_s
+                self._note(message, vitals)
                 self._on_message(message)  # type: ignore[arg-type]  # a worker sends FromWorker only
 
-    def _note_ready(self, info: EngineInfo) -> None:
-        self.info = info
-        self.phase = Phase.READY
-        self._ready_since_s = self._now_s()
-        self.settled.set()
+    def _note(self, message: object, vitals: Vitals) -> None:
+        match message:
+            case StepOutput():
+                vitals.note_step(self._now_s())
+                vitals.note_events(message.events)
+            case EventsOnly():
+                vitals.note_events(message.events)
+            case VllmNews():
+                vitals.note_beat(message.beat_s)
+                vitals.note_events(message.events)
+            case EngineInfo():
+                vitals.note_ready(self._now_s())
+                self.info = message
+                self.phase = Phase.READY
+                self.settled.set()
 
-    async def _watch(self, handle: WorkerHandle) -> None:
-        """End a worker whose loop hasn't come round for the stall deadline; its death does the rest."""
+    async def _watch(self, vitals: Vitals, handle: WorkerHandle) -> None:
+        """End a worker that has been silent for too long; its death does the rest."""
         while True:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            if self.is_stalled():
-                logger.error(
-                    "%s (process %d) made no step for %.1f s: ending it", self._who, handle.pid, self.beat_age_s()
-                )
+            await asyncio.sleep(self._patience.watch_interval_s)
+            silence = vitals.silence(self._now_s())
+            if silence.is_fatal:
+                self._verdict = f"{silence.words}; at most {silence.deadline_s:g} s are given"
+                logger.error("%s (process %d): %s: ending it", self._who, handle.pid, self._verdict)
                 handle.kill()
                 return

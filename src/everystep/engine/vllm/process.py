@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from everystep.engine import heartbeat
 from everystep.engine.handle import SOCKET_BUFFER_BYTES
 from everystep.engine.vllm.group import end_group
 from everystep.engine.vllm.host_args import HostArgs
@@ -62,7 +63,7 @@ class VllmProcess:
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-        self.heartbeat: MutableSequence[float] = [0.0]
+        self.heartbeat: MutableSequence[float] = [0.0] * heartbeat.SLOTS
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         with theirs:
             self._process = subprocess.Popen(
@@ -97,8 +98,8 @@ class VllmProcess:
 
     def explain(self, words: str) -> str:
         """The host's last words, or the error that vLLM printed where they say less."""
-        says_little = not words or words == "the process ended" or any(part in words for part in VAGUE)
-        return (printed_error(self._lines) or words) if says_little else words
+        says_little = not words or any(part in words for part in VAGUE)
+        return (printed_error(self._lines) or words or "the process ended") if says_little else words
 
     def _listen(self) -> None:
         """Everything vLLM prints, in our log at debug: its warnings are about itself."""

@@ -58,6 +58,8 @@ class RemoteVllm:
         self.info: EngineInfo | None = None
         self.last_words = ""
         self.settled = asyncio.Event()
+        self.given_up = asyncio.Event()  # never set: the server may come back
+        self.is_spawning = False
         self.worker_pid: int | None = None
         self._url = settings.vllm_url.rstrip("/").removesuffix("/v1").rstrip("/")
         self._settings = settings
