@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from sse_starlette import EventSourceResponse
 
 from everystep.api.answers import whole_answers
-from everystep.api.generations import submit
+from everystep.api.generations import Ours, submit
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.native_bodies import NativeOptions, PromptBody, PromptsBody, TextReply, TextsReply, VllmBody
 from everystep.api.params import native_params, room_for
@@ -95,7 +95,8 @@ def _submit(
     engine: EngineClient, request: Request, prompts: Sequence[Prompt], body: NativeOptions, lane: str
 ) -> Generation:
     params = native_params(body, room_for([prompt.ids for prompt in prompts], engine.max_model_len_of(lane)))
-    return submit(engine, request, prompts, params, policy=lane, priority=body.priority, prefix="gen-")
+    ours = Ours(lane, body.priority, body.timeout_s)
+    return submit(engine, request, prompts, params, ours, prefix="gen-")
 
 
 class TokenEvents:

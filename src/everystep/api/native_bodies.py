@@ -15,6 +15,8 @@ DEFAULT_MAX_TOKENS = 20
 
 # What crosses to the worker is a 64-bit number; more than this no priority needs.
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, description="lower goes first")]
+TimeoutS = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+TIMEOUT_WORDS = "seconds that the request may take in all; at most --request-timeout, which is the default"
 
 
 class Body(BaseModel):
@@ -41,6 +43,7 @@ class NativeOptions(Body):
     stop: str | Texts | None = Field(None, description="strings that end the text; they aren't part of it")
     ignore_eos: bool = Field(False, description="go on behind the end of the text")
     priority: Priority = 0
+    timeout_s: TimeoutS | None = Field(None, description=TIMEOUT_WORDS)
     echo: bool = Field(False, description="put the prompt before the text")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from everystep.api.first_fault import MAX_MESSAGES, AtFirst, Texts, TokenBiases, check_num_parts
-from everystep.api.native_bodies import Body, Priority
+from everystep.api.native_bodies import TIMEOUT_WORDS, Body, Priority, TimeoutS
 from everystep.errors import UnsupportedOption
 
 
@@ -68,6 +68,7 @@ class OpenAIOptions(Body):
     min_tokens: int | None = None
     truncate_prompt_tokens: int | None = Field(None, description="keep only the prompt's last tokens")
     priority: Priority | None = None
+    timeout_s: TimeoutS | None = Field(None, description=TIMEOUT_WORDS)
     policy: str | None = Field(None, description="a lane of this server (default: --default-policy)")
 
 

@@ -13,7 +13,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from everystep.api.answers import Answer, whole_answers
-from everystep.api.generations import submit
+from everystep.api.generations import Ours, submit
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.logprobs import chat_logprobs
 from everystep.api.openai_bodies import ChatBody, refuse_undone
@@ -53,7 +53,8 @@ def router(engine: EngineClient) -> APIRouter:
 async def _answer(
     engine: EngineClient, request: Request, body: ChatBody, prompt: Prompt, params: SamplingParams, lane: str
 ) -> Response:
-    generation = submit(engine, request, [prompt], params, policy=lane, priority=body.priority or 0, prefix="chatcmpl-")
+    ours = Ours(lane, body.priority or 0, body.timeout_s)
+    generation = submit(engine, request, [prompt], params, ours, prefix="chatcmpl-")
     head = Head(generation.request_id, CHUNK if body.stream else WHOLE, engine.unix_s(), body.model)
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompt, params))

@@ -13,7 +13,7 @@ from fastapi.requests import Request
 from fastapi.responses import Response
 
 from everystep.api.answers import Answer, whole_answers
-from everystep.api.generations import submit
+from everystep.api.generations import Ours, submit
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.logprobs import CompletionLogprobs
 from everystep.api.openai_bodies import CompletionBody, refuse_undone
@@ -78,7 +78,8 @@ async def _generate(
     params: SamplingParams,
     lane: str,
 ) -> Response:
-    generation = submit(engine, request, prompts, params, policy=lane, priority=body.priority or 0, prefix=PREFIX)
+    ours = Ours(lane, body.priority or 0, body.timeout_s)
+    generation = submit(engine, request, prompts, params, ours, prefix=PREFIX)
     head = _head(engine, body, generation.request_id)
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompts, params))

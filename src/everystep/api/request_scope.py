@@ -1,6 +1,7 @@
 """The outermost layer: a request's id in and out, and the one place where an unforeseen exception ends.
 
-Owns ``X-Request-Id`` and ``X-Generation-Id``.  A pure ASGI middleware, so that a client's leaving passes through.
+Owns ``X-Request-Id`` and ``X-Generation-Id``, and that no generation outlives its request.  A pure ASGI middleware, so
+that a client's leaving passes through.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_ID = "everystep.request_id"  # key of the scope
 GENERATION_ID = "everystep.generation_id"
+GENERATION = "everystep.generation"
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -65,6 +67,10 @@ class RequestScope:
             if not is_started:
                 failure = EngineFailed(f"internal error; the log has it under {scope[REQUEST_ID]}")
                 await error_reply(failure, scope["path"])(scope, receive, send_named)
+        finally:
+            # Who works with a generation ends it; this is for whatever comes between its start and that.
+            if GENERATION in scope:
+                scope[GENERATION].abort()
 
 
 def _request_id(given: str | None) -> str:

@@ -7,8 +7,9 @@ is aborted, whenever that is).  The wire is sse-starlette's: pings that proxies 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, MutableMapping
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
 
 from fastapi.requests import Request
 from sse_starlette import EventSourceResponse
@@ -42,8 +43,9 @@ class EventStream(EventSourceResponse):
         self._request = request
         self._generation = generation
         self._chunks = chunks
+        self._iterator = self._events()
         super().__init__(
-            self._events(),
+            self._iterator,
             ping=PING_S,
             sep="\n",
             # At the server's end streams are drained, not cut: the engine gives each its end.
@@ -54,11 +56,17 @@ class EventStream(EventSourceResponse):
         async with self._generation:  # a client may leave before the first event is asked for
             await super().__call__(scope, receive, send)
 
-    async def _send_with_timeout(self, send: Send, message: MutableMapping[str, Any]) -> None:
-        """The library's own opens a cancel scope for each event, also where no time limit is set: most of its cost."""
-        await send(message)
+    async def _stream_response(self, send: Send) -> None:
+        """The library's own logs each event, which is text of the model's, and opens a cancel scope for each."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._iterator) as events:
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        async with self._send_lock:  # a ping behind the end would be one too many
+            self.active = False
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self) -> AsyncGenerator[bytes]:
         try:
             async for delta in self._generation:
                 raise_failure(delta)
