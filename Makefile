@@ -6,6 +6,7 @@
 # make check   formatter check, lint, strict types, import floors, make test
 # make bench   the default benchmark: the default model and one of opt-125m's shape, every peer that is installed; ARGS too
 # make bench-peers  install the peers, each in an environment of its own: transformers, vLLM for CPUs, OpenVINO GenAI
+# make soak    ten minutes of mixed traffic, faults and bad input; ARGS="--minutes 60" for an hour
 # make gpu     check and measure the CUDA path on a machine with an NVIDIA GPU, in eight minutes
 #
 # Stamps in the environment's folder remember what is installed, so that a second run starts at once.
@@ -93,6 +94,10 @@ bench: $(VENV)/.bench $(VENV)/.model
 
 .PHONY: bench-peers
 bench-peers: $(VENV_ALL)/.all $(VENV_VLLM)/.vllm $(VENV_GENAI)/.genai
+
+.PHONY: soak
+soak: $(VENV)/.dev $(VENV)/.model
+	$(VENV)/bin/python benchmarks/soak.py $(ARGS)
 
 .PHONY: gpu
 gpu:
