@@ -1,12 +1,14 @@
 """The server as a process: its socket, its signals, its order of start and end.
 
-Owns what a signal means: the first stops taking requests in (503), lets the open ones end until the drain deadline,
-fails the rest with a typed error and exits with 0; the second exits at once.  Ignorant of routes and of scheduling.
+Owns what a signal means, whichever of the three it is: the first stops taking requests in (503), lets the open ones
+end until the drain deadline, fails the rest with a typed error and exits with 0; the second exits at once, with 1.  A
+worker that can't be kept running ends the server with 1.  Ignorant of routes and of scheduling.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -14,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a service manager, a closed terminal
 LAST_WORDS_S = 0.5  # after the drain, answers get this long to reach their clients
 GIB = 2**30
 
@@ -41,7 +44,10 @@ def serve(settings: Settings) -> None:
     with listen(settings.host, settings.port) as sock:
         check_exposure(settings, sock)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(Service(settings, sock).run())
+            service = Service(settings, sock)
+            runner.run(service.run())
+            if service.has_left_threads:
+                _exit_now(0)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -69,46 +75,79 @@ class Service:
         self._socket = sock
         self._client = EngineClient(settings)
         self._stop = asyncio.Event()
+        self._is_cut_short = False
+
+    @property
+    def has_left_threads(self) -> bool:
+        """Whether a part of the start goes on in a thread, a download perhaps, that nobody waits for any more."""
+        return self._is_cut_short or self._client.is_spawning
 
     async def run(self) -> None:
         """Returns after a drain.  Raises what made serving impossible."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
+        for number in STOP_SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._on_signal, number)
         try:
-            await self._client.start()
-            server = self._make_server()
-            serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="everystep-http")
-            try:
-                await self._until_stopped(serving)
-            finally:
-                server.stop_keeping_alive()
-                await self._drain()
-                await _end_http(server, serving)
+            if await self._has_started():
+                await self._serve()
         finally:
             await self._client.close()
+
+    async def _has_started(self) -> bool:
+        """False where a signal came first."""
+        starting = asyncio.create_task(self._client.start(), name="everystep-start")
+        stop = asyncio.create_task(self._stop.wait(), name="everystep-stop")
+        await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        self._is_cut_short = starting.cancel()
+        await asyncio.wait([starting])
+        return False
+
+    async def _serve(self) -> None:
+        server = self._make_server()
+        serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="everystep-http")
+        try:
+            await self._until_stopped(serving)
+        finally:
+            server.stop_keeping_alive()
+            self._client.stop_accepting()
+            await self._client.close()
+            await _end_http(server, serving)
+            logger.log(logging.INFO if self._stop.is_set() else logging.DEBUG, "stopped")
 
     def _make_server(self) -> HttpServer:
         """Imported here: the worker process starts meanwhile."""
         from everystep.api import create_app
         from everystep.http_server import HttpServer
 
-        return HttpServer(create_app(self._settings, engine=self._client), self._settings)
+        server = HttpServer(create_app(self._settings, engine=self._client), self._settings)
+        self._client.observer.metrics.connections = server.server_state.connections
+        return server
 
     async def _until_stopped(self, serving: asyncio.Task[None]) -> None:
-        """Wait for the stop signal.  Raises if the worker never gets ready, or the HTTP server ends of itself."""
+        """Wait for the stop signal.
+
+        Raises if the worker never gets ready, can't be kept running, or the HTTP server ends of itself.
+        """
         stop = asyncio.create_task(self._stop.wait(), name="everystep-stop")
         ready = asyncio.create_task(self._client.wait_ready(), name="everystep-ready")
+        lost = asyncio.create_task(self._client.wait_given_up(), name="everystep-lost")
         try:
             await asyncio.wait([stop, ready, serving], return_when=asyncio.FIRST_COMPLETED)
             if ready.done():
                 self._announce(ready.result())
-                await asyncio.wait([stop, serving], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([stop, lost, serving], return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 raise EverystepError("the HTTP server ended of itself")
+            if lost.done() and not stop.done():
+                raise lost.result()
         finally:
-            stop.cancel()
-            ready.cancel()
+            for task in (stop, ready, lost):
+                task.cancel()
 
     def _announce(self, info: EngineInfo) -> None:
         logger.info("%s", start_line(info, address_of(self._socket)))
@@ -117,24 +156,26 @@ class Service:
         parts = ", ".join(f"{name} {part_s:.2f} s" for name, part_s in info.start_up_s.items())
         logger.info("ready %.2f s after the process began; the worker's part: %s", process_age_s(), parts)
 
-    async def _drain(self) -> None:
-        """Says what it does where somebody asked for the end; else the error has the word."""
-        self._client.stop_accepting()
-        level = logging.INFO if self._stop.is_set() else logging.DEBUG
-        logger.log(level, "stopping: no new requests, open ones get %g s", self._settings.drain_timeout)
-        await self._client.close()
-        logger.log(level, "stopped")
-
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             self._leave_now(number)
+        words = "%s: no new requests from now on, open ones get %g s; once more: leave at once"
+        logger.info(words, signal.Signals(number).name, self._settings.drain_timeout)
         self._stop.set()
 
     def _leave_now(self, number: int) -> None:
         """The second signal: no more waiting, but no orphan either."""
-        print(f"everystep: {signal.Signals(number).name} again: leaving at once", file=sys.stderr, flush=True)
         self._client.kill()
-        os._exit(1)
+        with contextlib.suppress(OSError):  # a closed terminal
+            print(f"everystep: {signal.Signals(number).name} again: leaving at once", file=sys.stderr, flush=True)
+        _exit_now(1)
+
+
+def _exit_now(status: int) -> NoReturn:
+    """Python's own exit would wait for every thread."""
+    with contextlib.suppress(OSError, ValueError):
+        logging.shutdown()
+    os._exit(status)
 
 
 async def _end_http(server: HttpServer, serving: asyncio.Task[None]) -> None:

@@ -45,6 +45,7 @@ class Metrics:
         """``open_sequences`` is the observer's live view; it is read at each scrape."""
         self.policies = policies
         self._open = open_sequences
+        self.connections: Collection[object] = ()  # the server's live view; read at each scrape
         self.num_accepted = dict.fromkeys(policies, 0)
         self.num_ended = {(policy, outcome): 0 for policy in policies for outcome in OUTCOMES}
         self.seat_steps = {(policy, state): 0 for policy in policies if policy != VLLM for state in SEAT_STATES}
@@ -142,6 +143,8 @@ class _Scrape(Collector):
         what = [info.model, info.runner, info.precision] if info else ["", "", ""]
         family.add_metric([self._version, *what], 1)
         yield family
+        num_connections = len(self._metrics.connections)
+        yield GaugeMetricFamily("everystep_http_connections", "Open connections, idle ones too.", num_connections)
         yield GaugeMetricFamily("everystep_engine_ready", "1 where a request sent now would be served.", int(is_ready))
         yield GaugeMetricFamily(
             "everystep_kv_cache_usage_ratio", "KV blocks in use, of all.", self._metrics.kv_cache_usage
