@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from everystep.bench.passes import BenchFailed
 from everystep.bench.peers.everystep_server import clean_environment, running
@@ -15,7 +16,9 @@ from everystep.bench.peers.lineup import lined_up
 from everystep.bench.peers.process_tree import cpu_s, descendants
 from everystep.bench.peers.roster import Lineup
 from everystep.bench.peers.server_flags import server_flags
+from everystep.bench.peers.targets import key_of, parse_target, with_key
 from everystep.config import Settings
+from everystep.errors import ConfigError
 
 
 def test_only_what_isnt_a_default_is_handed_on_to_a_server() -> None:
@@ -30,8 +33,25 @@ def test_a_peer_isnt_given_what_was_chosen_for_our_own_lanes() -> None:
 
 
 def test_a_key_is_never_a_flag_since_everybody_can_read_those() -> None:
-    settings = Settings(vllm_url="http://there", vllm_api_key="secret", api_key=("secret",))
+    settings = Settings(vllm_url="http://there", vllm_api_key="secret", api_key=("secret",), api_key_file=Path("keys"))
     assert server_flags(settings, with_vllm=True) == ["--vllm-url=http://there"]
+    assert server_flags(Settings(insecure_no_auth=True)) == []
+
+
+def test_a_url_that_would_carry_a_password_into_the_results_is_refused_without_showing_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_target("mine=http://user:hunter2@there:80/v1")
+    assert "hunter2" not in caught.value.message
+    assert parse_target("mine=http://there:80/@v1").url == "http://there:80/@v1"
+
+
+def test_one_key_is_every_urls_and_of_several_each_is_the_urls_in_its_place() -> None:
+    one, two = SecretStr("one"), SecretStr("two")
+    assert [key_of((), place) for place in range(2)] == [None, None]
+    assert [key_of((one,), place) for place in range(3)] == [one, one, one]
+    assert [key_of((one, two), place) for place in range(3)] == [one, two, two]
+    assert with_key(two) == {"Authorization": "Bearer two"}
+    assert with_key(None) == {}
 
 
 def test_a_setting_of_the_clients_environment_tunes_nobody() -> None:

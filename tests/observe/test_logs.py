@@ -83,6 +83,20 @@ def test_an_exception_is_written_with_its_traceback(capsys: pytest.CaptureFixtur
     assert "ValueError: bad frame" in text
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_list_of_accesses_is_without_queries_in_which_somebody_may_send_a_key(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    configure_logging(level="debug", as_json=as_json)
+    configure_logging(level="debug", as_json=as_json)
+    logging.getLogger("uvicorn.access").info(
+        '%s - "%s %s HTTP/%s" %d', "127.0.0.1:5", "GET", "/steps?since=3&api_key=sk-123?x", "1.1", 200
+    )
+    [line] = lines(capsys)
+    assert "/steps?... HTTP/1.1" in line
+    assert "sk-123" not in line
+
+
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(level="warning")
     logger.info("unseen")
