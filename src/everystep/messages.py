@@ -158,6 +158,16 @@ class EventsOnly:
 
 
 @dataclass(frozen=True, slots=True)
+class Seated:
+    """A forward pass begins, and these have a seat in it, for the first time or again.
+
+    The pass may take longer than a client would wait for a seat, so its output would say it too late.
+    """
+
+    sequence_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFailed:
     """The worker's last word when it can't go on."""
 

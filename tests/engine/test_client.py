@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from everystep.engine.client import EngineClient
-from everystep.errors import EngineUnavailable, QueueFull, QueueTimeout, RequestTimeout
+from everystep.errors import EngineUnavailable, InvalidParameter, QueueFull, QueueTimeout, RequestTimeout
 from everystep.runner.fake import FakeRunner, generate
 from everystep.types import FinishReason
 
@@ -203,3 +203,110 @@ async def test_a_request_that_ended_leaves_no_timer_behind(start, make_request):
     assert all(timer.cancelled() for timer in timers)
     assert generation._deadline is None
     assert generation._queue_deadline is None
+
+
+# --- deadlines -----------------------------------------------------------------------------------
+async def seated(client, runner, request):
+    """A request whose first step has begun, and won't end before the gate opens."""
+    generation = client.submit(request)
+    async with asyncio.timeout(30):
+        while not generation.choices[0].is_started:
+            await asyncio.sleep(0)
+    return generation
+
+
+async def outlast_queue_deadline(client, request):
+    """Until the deadline of one that came last has passed, and with it that of whoever came before."""
+    async with client.submit(request) as late:
+        _, ends = await collect(late)
+    assert {type(end.failure) for end in ends.values()} == {QueueTimeout}
+
+
+async def test_a_seat_is_known_when_its_step_begins_so_that_a_long_step_is_no_wait(start, make_request):
+    runner = GatedRunner()
+    client = await start(runner, queue_timeout=0.2)
+    generation = await seated(client, runner, make_request(max_tokens=2))
+    assert client._last_step == -1, "no step has ended"
+    await outlast_queue_deadline(client, make_request(request_id="late"))
+    runner.open()
+    async with generation:
+        _, ends = await collect(generation)
+    assert ends["r-0"].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("policy", ["static", "per_token", "continuous"])
+async def test_a_request_whose_first_choice_has_a_seat_is_being_served_and_the_others_may_wait(
+    start, make_request, policy
+):
+    runner = GatedRunner()
+    seats = {"static_batch_size": 1, "per_token_batch_size": 1, "max_num_seqs": 1}
+    client = await start(runner, queue_timeout=0.2, **seats)
+    generation = await seated(client, runner, make_request((1,), (2,), (3,), n=2, policy=policy, max_tokens=2))
+    assert [choice.is_started for choice in generation.choices] == [True] + [False] * 5
+    await outlast_queue_deadline(client, make_request(request_id="late", policy=policy))
+    runner.open()
+    async with generation:
+        _, ends = await collect(generation)
+    assert {end.finish_reason for end in ends.values()} == {FinishReason.LENGTH}
+    assert len(ends) == 6
+
+
+@pytest.mark.parametrize("policy", ["static", "per_token", "continuous"])
+async def test_a_request_s_own_deadline_ends_all_its_choices_seated_or_waiting(start, make_request, policy):
+    runner = GatedRunner()
+    seats = {"static_batch_size": 2, "per_token_batch_size": 2, "max_num_seqs": 2}
+    client = await start(runner, request_timeout=500.0, **seats)
+    generation = await seated(
+        client, runner, make_request((1,), (2,), n=2, policy=policy, max_tokens=300, timeout_s=0.2)
+    )
+    async with generation:
+        _, ends = await collect(generation)
+    assert {(end.finish_reason, end.error) for end in ends.values()} == {
+        (FinishReason.TIMEOUT, "took longer than 0.2 s (timeout_s)")
+    }
+    assert len(ends) == 4
+    runner.open()
+    async with client.submit(make_request(request_id="next", policy=policy, max_tokens=1)) as following:
+        await collect(following)
+    last = client.observer.step_log.since(client._last_step - 1, 10)["steps"][-1]
+    assert [row["request_id"] for row in last["rows"]] == ["next"]
+    assert last["waiting"] == []
+
+
+async def test_the_server_s_deadline_is_named_where_it_is_the_one_that_passed(start, make_request):
+    client = await start(GatedRunner(), request_timeout=0.2)
+    async with client.submit(make_request()) as generation:
+        _, ends = await collect(generation)
+    assert ends["r-0"].error == "took longer than 0.2 s (--request-timeout)"
+
+
+async def test_a_deadline_longer_than_the_server_s_is_refused(start, make_request):
+    client = await start(request_timeout=30.0)
+    with pytest.raises(InvalidParameter, match=r"30\.5 is above the server's own 30"):
+        client.submit(make_request(timeout_s=30.5))
+    assert client.observer.metrics.num_accepted["continuous"] == 0
+
+
+async def test_one_that_was_preempted_waits_without_a_queue_deadline_and_takes_no_place_in_the_line(
+    start, make_request
+):
+    runner = GatedRunner()
+    client = await start(runner, queue_timeout=0.3, max_queue=2, kv_cache_gib=2e-6, max_num_seqs=2)
+    info = client.info
+    each = info.block_size * info.num_blocks // 2 + 1  # both grow to more than half of the cache
+    prompts = tuple((i,) * (each - 6) for i in (1, 2))
+    generation = await seated(client, runner, make_request(*prompts, max_tokens=10))
+    for _ in range(30):
+        if client.observer.metrics.num_preemptions:
+            break
+        step = client._last_step
+        runner.gate.release()
+        await asyncio.wait_for(client.wait_for_step(step), 30)
+    assert client.observer.metrics.num_preemptions >= 1
+    assert len(client._requests.line) == 0
+    await outlast_queue_deadline(client, make_request(request_id="late"))
+    runner.open()
+    async with generation:
+        tokens, ends = await collect(generation)
+    assert {end.finish_reason for end in ends.values()} == {FinishReason.LENGTH}
+    assert [tokens[f"r-{i}"] for i in range(2)] == [generate(prompt, 10, VOCAB) for prompt in prompts]

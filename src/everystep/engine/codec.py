@@ -18,6 +18,7 @@ from everystep.messages import (
     Abort,
     EngineInfo,
     EventsOnly,
+    Seated,
     Shutdown,
     StepOutput,
     SubmitAll,
@@ -26,13 +27,15 @@ from everystep.messages import (
 )
 
 ToWorker = SubmitAll | Abort | Shutdown
-FromWorker = StepOutput | EventsOnly | EngineInfo | VllmNews | WorkerFailed
+FromWorker = StepOutput | Seated | EventsOnly | EngineInfo | VllmNews | WorkerFailed
 
 HEADER = struct.Struct("!IB")  # payload bytes, tag
 MAX_FRAME_BYTES = 256 * 2**20
 RECEIVE_BYTES = 2**18
 
-_TYPES: tuple[type, ...] = (SubmitAll, Abort, Shutdown, StepOutput, EventsOnly, EngineInfo, VllmNews, WorkerFailed)
+_TYPES: tuple[type, ...] = (
+    SubmitAll, Abort, Shutdown, StepOutput, Seated, EventsOnly, EngineInfo, VllmNews, WorkerFailed,
+)  # fmt: skip
 _TAGS = {kind: tag for tag, kind in enumerate(_TYPES)}
 _DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(kind) for kind in _TYPES]
 _ENCODER = msgspec.msgpack.Encoder()

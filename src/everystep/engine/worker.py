@@ -21,7 +21,7 @@ from everystep.engine.codec import WorkerStream
 from everystep.engine.core import EngineCore
 from everystep.engine.heartbeat import Heartbeat
 from everystep.errors import EngineFailed, EverystepError
-from everystep.messages import Abort, EventsOnly, Shutdown, SubmitAll, WorkerFailed
+from everystep.messages import Abort, EventsOnly, Seated, Shutdown, SubmitAll, WorkerFailed
 from everystep.types import Runner, StepPlan
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,11 @@ class WorkerLoop:
         self._heartbeat.beat(self.now_s())
 
     def _begin_pass(self, plan: StepPlan) -> None:
+        """The other side is told who has a seat now: a deadline of waiting may pass before the step ends."""
+        assert self._core is not None
         self._heartbeat.begin_pass(self.now_s(), plan.num_new_tokens)
+        if started := self._core.lanes[plan.policy].last_started:
+            self._stream.send(Seated(started))
 
 
 def serve_stream(

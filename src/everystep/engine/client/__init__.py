@@ -32,6 +32,7 @@ from everystep.messages import (
     EngineStatus,
     EventsOnly,
     GenerationRequest,
+    Seated,
     StepOutput,
     SubmitAll,
     VllmNews,
@@ -224,6 +225,8 @@ class EngineClient:
         match message:
             case StepOutput():
                 self._on_step(message)
+            case Seated():
+                self._requests.start(message.sequence_ids)
             case EventsOnly():
                 self.observer.blocks(message.blocks_used)
                 self._requests.deliver(message.events)
@@ -233,7 +236,6 @@ class EngineClient:
     def _on_step(self, output: StepOutput) -> None:
         self.observer.step(output)
         self._last_step = output.summary.step
-        self._requests.start(output.started)
         self._requests.deliver(output.events)
         if self._step_news is not None:
             self._step_news.set_result(None)
