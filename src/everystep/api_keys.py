@@ -22,7 +22,9 @@ MAX_LENGTH = 4096  # longer ones wouldn't pass what servers and proxies take as 
 SHORT = 16  # characters; below, a key can be guessed by trying
 MAX_FILE_BYTES = 2**20
 SALT_BYTES = 16
-OTHERS_BITS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+GROUP_BITS = stat.S_IRGRP | stat.S_IWGRP
+OTHERS_BITS = stat.S_IROTH | stat.S_IWOTH
+ACCESS_LIST = "system.posix_acl_access"
 
 
 class HashedKey:
@@ -101,8 +103,17 @@ def _read_text(path: Path) -> str:
 
 
 def _warn_if_open_to_others(path: Path) -> None:
-    if os.name == "posix" and path.exists() and path.stat().st_mode & OTHERS_BITS:
+    if os.name == "posix" and path.exists() and _is_open_to_others(path):
         logger.warning("api_key_file %s can be read or written by others than its owner: chmod 600", path)
+
+
+def _is_open_to_others(path: Path) -> bool:
+    """With an access list, as systemd's credentials have one, the group's bits are the list's mask and tell nothing."""
+    try:
+        is_listed = ACCESS_LIST in os.listxattr(path)
+    except (OSError, AttributeError):  # a file system, or a system, without such lists
+        is_listed = False
+    return bool(path.stat().st_mode & (OTHERS_BITS if is_listed else OTHERS_BITS | GROUP_BITS))
 
 
 def _wrong(words: str) -> ConfigError:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import struct
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,28 @@ def test_a_file_that_others_may_read_or_write_is_warned_of(
     path = key_file(b"k-1234567890123456\n", mode)
     read_key_file(path)
     assert said == [f"api_key_file {path} can be read or written by others than its owner: chmod 600"] * num_warnings
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="Linux's way of access lists")
+@pytest.mark.parametrize(("mode", "num_warnings"), [(0o640, 0), (0o644, 1)])
+def test_the_mask_of_an_access_list_is_no_group_that_may_read(
+    key_file: Any, mode: int, num_warnings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd gives a service its credentials so: its user may read, and stat shows the mask as the group's bits."""
+    said: list[str] = []
+    monkeypatch.setattr(logging.getLogger("everystep.api_keys"), "warning", lambda words, *values: said.append(words))
+    path = key_file(b"k-1234567890123456\n")
+    user, group, others = 1000, 0xFFFFFFFF, mode & 7
+    # acl(5) as the kernel keeps it: a version, then (tag, permissions, id) for owner, user, group, mask, others
+    entries = [(1, 6, group), (2, 4, user), (4, 0, group), (16, 4, group), (32, others, group)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    assert path.stat().st_mode & 0o777 == mode
+    read_key_file(path)
+    assert len(said) == num_warnings
 
 
 def test_the_keys_of_flag_and_file_add_up(key_file: Any) -> None:
