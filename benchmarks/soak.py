@@ -111,9 +111,9 @@ class Soak:
         self.watch.stop()
         say("ending the server while streams are open ...")
         status = await self.ending.leave()
-        return self._result(int(numbers["everystep_generation_tokens_total"]), status)
+        return self._result(numbers, status)
 
-    def _result(self, num_tokens: int, status: int | None) -> dict[str, Any]:
+    def _result(self, numbers: Numbers, status: int | None) -> dict[str, Any]:
         memory, span_s = growths(self.watch.samples), time.monotonic() - self.began_s
         for one in memory:
             if one.span_s >= JUDGED_AFTER_S and one.low > self.options.max_growth:
@@ -123,7 +123,9 @@ class Soak:
             "requests": ledger.num_sent,
             "open at once, at most": ledger.max_open,
             "streams at once, at most": ledger.max_streams,
-            "tokens": num_tokens,
+            "tokens": int(numbers["everystep_generation_tokens_total"]),
+            "tokens found in the cache": int(numbers["everystep_prefix_cache_hit_tokens_total"]),
+            "preemptions": int(numbers["everystep_preemptions_total"]),
             "steps": self.watch.samples[-1].num_steps if self.watch.samples else 0,
             "bursts": self.traffic.num_bursts,
             "arrivals left out": self.traffic.num_left_out,

@@ -50,7 +50,7 @@ class Leavers:
             "reads nothing": self._reads_nothing,
             "sends slowly, yet in time": self._sends_slowly,
             "never ends its headers": self._never_ends_headers,
-            "idle connections": self._idles,
+            f"{NUM_IDLE} idle connections": self._idles,
             "pipelines": self._pipelines,
         }
 
@@ -214,15 +214,14 @@ class Leavers:
         self._end(entry, End.DROPPED)
 
     async def _idles(self) -> None:
-        entries = [self._enter("idle connections", None) for _ in range(NUM_IDLE)]
+        entry = self._enter(f"{NUM_IDLE} idle connections", None)
 
         async def idle() -> None:
             async with connected(self.server.port):
                 await asyncio.sleep(IDLE_S)
 
         await asyncio.gather(*(idle() for _ in range(NUM_IDLE)))
-        for entry in entries:
-            self._end(entry, End.LEFT)
+        self._end(entry, End.LEFT)
 
     async def _pipelines(self) -> None:
         """Several requests in one write: as many answers, in their order."""

@@ -80,7 +80,7 @@ class Ledger:
         self.num_sent += 1
         entry = Entry(self.num_sent, kind, policy, num_sequences, now_s)
         self.open[entry.number] = entry
-        self.max_open = max(self.max_open, len(self.open))
+        self.max_open = max(self.max_open, self.num_computed)
         return entry
 
     def end(
@@ -120,6 +120,11 @@ class Ledger:
             self._taken[entry.policy] += entry.num_sequences
         elif is_taken is None and how not in NEVER_TAKEN_IN:
             self._unsure[entry.policy] += entry.num_sequences
+
+    @property
+    def num_computed(self) -> int:
+        """Open requests that the server computes for, or that wait for it."""
+        return sum(entry.policy is not None for entry in self.open.values())
 
     def stream_begins(self) -> None:
         self.num_streams += 1

@@ -23,9 +23,9 @@ FAULT_SHARE, BAD_SHARE = 0.2, 0.2  # of arrivals
 BURST_EVERY_S = (15.0, 30.0)
 CONTROL_EVERY_S = 1.5
 FIRST_HARM_S = 8.0
-HARM_PART = 0.5  # of the time: then one worker lives to the end, so that its memory can be followed
+HARM_PART, SHORT_HARM_PART = 0.5, 0.9  # of the time
 STEADY_S = 75.0  # a worker that dies within a minute of service counts as a crash loop
-SHORT_S, SHORT_HARMS = 600.0, 4  # a short soak can't wait for that, and stays below the loop's bound
+SHORT_S, SHORT_HARMS, SHORT_PAUSES = 300.0, 4, 20  # a short soak can't wait for that, and stays below the loop's bound
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Traffic:
         while time.monotonic() < ends_s:
             await asyncio.sleep(self.rng.expovariate(self.rate))
             share = self.rng.random()
-            if len(self.asking.ledger.open) >= self.most_open:
+            if self.asking.ledger.num_computed >= self.most_open:
                 self.num_left_out += 1
             elif share < FAULT_SHARE:
                 self._spawn(self.leavers.run(self._next_fault()))
@@ -88,10 +88,13 @@ class Traffic:
         ends_s = time.monotonic() + self.span_s
         while (pause_s := self.rng.uniform(*BURST_EVERY_S)) and time.monotonic() + pause_s < ends_s:
             await asyncio.sleep(pause_s)
-            self.num_bursts += 1
-            for _ in range(self.burst):
-                self._spawn(self.asking.ask(self.draw.ask()))
+            self._burst()
             self._spawn(self.leavers.run("leaves in the line or while computed"))
+
+    def _burst(self) -> None:
+        self.num_bursts += 1
+        for _ in range(self.burst):
+            self._spawn(self.asking.ask(self.draw.ask()))
 
     async def _controls(self) -> None:
         ends_s = time.monotonic() + self.span_s
@@ -100,13 +103,16 @@ class Traffic:
             self._spawn(self.controls.compare_one())
 
     async def _harms(self, harmer: Harmer) -> None:
+        """Each amid a burst.  One worker lives through the last part, so that its memory can be followed."""
         is_short = self.span_s < SHORT_S
-        pause_s = self.span_s * HARM_PART / SHORT_HARMS if is_short else STEADY_S
-        ends_s = time.monotonic() + self.span_s * HARM_PART
+        pause_s = self.span_s / SHORT_PAUSES if is_short else STEADY_S
+        ends_s = time.monotonic() + self.span_s * (SHORT_HARM_PART if is_short else HARM_PART)
         await asyncio.sleep(min(FIRST_HARM_S, pause_s))
         while time.monotonic() < ends_s and not (is_short and len(harmer.done) >= SHORT_HARMS):
+            self._burst()
+            await asyncio.sleep(self.rng.uniform(0.05, 0.5))
             await harmer.hurt()
-            await asyncio.sleep(pause_s * self.rng.uniform(0.9, 1.2) if not is_short else pause_s / 2)
+            await asyncio.sleep(pause_s * self.rng.uniform(1.0, 1.2))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

@@ -16,7 +16,20 @@ ROOT = Path(__file__).parents[2]
 SOAK = ROOT / "benchmarks" / "soak.py"
 TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
 DEADLINE_S = 900.0
-SHORT = ("--minutes", "0.75", "--rate", "12", "--stall-timeout", "5", "--client-timeout", "4", "--seed", "5")
+SHORT = (
+    "--max-queue",
+    "12",
+    "--minutes",
+    "0.75",
+    "--rate",
+    "12",
+    "--stall-timeout",
+    "5",
+    "--client-timeout",
+    "4",
+    "--seed",
+    "5",
+)
 
 
 @pytest.mark.slow
@@ -31,7 +44,7 @@ def test_a_short_soak_ends_with_nothing_lost(tmp_path: Path) -> None:
     assert set(found["must_be_0"].values()) == {0}
     assert found["load"]["controls compared"] > 24, "more than those that were asked to learn the texts"
     assert found["book"]["ends"]["queue full (429)"] > 0, "bursts were above capacity"
-    assert found["recovery"]["SIGKILL"]["times"] > 0
+    assert len(found["recovery"]) == 4, "each kind of harm was done"
     assert min(found["faults"].values()) > 0
     assert len(found["faults"]) > 13
 
