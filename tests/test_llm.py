@@ -1,11 +1,19 @@
 """The offline LLM on the fake runner: order, choices, seeds, errors in one line."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from everystep import LLM, SamplingParams
-from everystep.errors import ConfigError, EngineUnavailable, InvalidParameter, InvalidRequest, PromptTooLong
+from everystep.errors import (
+    ConfigError,
+    EngineFailed,
+    EngineUnavailable,
+    InvalidParameter,
+    InvalidRequest,
+    PromptTooLong,
+)
 from everystep.runner.fake import FakeRunner, generate
 
 TINY_MODEL = Path(__file__).parent / "golden" / "tiny" / "llama"
@@ -82,3 +90,59 @@ def test_a_runner_with_one_lane_serves_it_unasked_and_refuses_others(tmp_path):
         assert len(out.token_ids) == 3
         with pytest.raises(InvalidParameter, match="policy='continuous' must be one of static"):
             llm.generate(["x"], policy="continuous")
+
+
+class Disturbed(FakeRunner):
+    """Raises, or is interrupted as by Ctrl-C, in its third pass: keys and values of that pass are written by then."""
+
+    def __init__(self, disturb):
+        super().__init__(vocab_size=VOCAB)
+        self.disturb = disturb
+        self.is_repeatable = False
+
+    def run(self, plan):
+        result = super().run(plan)
+        if self.num_steps == 3:
+            self.disturb()
+        return result
+
+
+def fail():
+    raise RuntimeError("the kernel is broken")
+
+
+def press_ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("policy", ["static", "per_token", "continuous"])
+@pytest.mark.parametrize(("disturb", "expected"), [(fail, EngineFailed), (press_ctrl_c, KeyboardInterrupt)])
+def test_after_a_failed_pass_or_ctrl_c_nothing_is_left_and_the_next_call_is_served(tmp_path, policy, disturb, expected):
+    runner = Disturbed(disturb)
+    with LLM(str(TINY_MODEL), make_runner=lambda: runner, cache_dir=tmp_path, kv_cache_gib=0.001) as llm:
+        params = SamplingParams(max_tokens=6, ignore_eos=True)
+        with pytest.raises(expected):
+            llm.generate([[i, i + 1] for i in range(9)], params, policy=policy)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert not llm.core.has_work()
+        assert llm.core.pool.num_used_blocks == 0
+        llm.core.pool.check(owners=())
+        assert llm.observer.metrics.num_open(seated=True) == llm.observer.metrics.num_open(seated=False)
+        (out,) = llm.generate([[7, 8]], params, policy=policy)
+        assert list(out.token_ids) == generate([7, 8], 6, VOCAB)
+
+
+def test_ctrl_c_while_a_round_waits_for_company_is_heeded_though_nothing_runs(tmp_path):
+    settings = {"static_max_wait": 600.0, "cache_dir": tmp_path, "kv_cache_gib": 0.001}
+    with LLM(str(TINY_MODEL), make_runner=lambda: FakeRunner(vocab_size=VOCAB), **settings) as llm:
+        next_ready_s = llm.core.next_ready_s
+
+        def pressed():
+            press_ctrl_c()
+            return next_ready_s()
+
+        llm.core.next_ready_s = pressed
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([[7, 8]], policy="static")
+        llm.core.next_ready_s = next_ready_s
+        assert not llm.core.has_work()

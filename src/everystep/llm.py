@@ -20,6 +20,7 @@ from everystep.engine.door import check_request
 from everystep.engine.recording import check_record
 from everystep.engine.runners import cache_dir
 from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest
+from everystep.interrupts import interrupted_between_steps
 from everystep.messages import Abort, Delta, GenerationRequest
 from everystep.observe.observer import Observer
 from everystep.sampling_params import SamplingParams
@@ -28,6 +29,8 @@ from everystep.text import Tokenizer
 from everystep.types import FinishReason, Runner, SampledToken, TokenEvent
 
 Prompt = str | Sequence[int]
+
+MAX_SLEEP_S = 0.25  # between two looks for Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ class LLM:
     ) -> list[Completion]:
         """Continue each prompt (text, or token ids) under ``params``; in the order of the prompts.
 
-        Raises the typed error of whatever makes a prompt unservable, before anything runs.
+        Raises the typed error of whatever makes a prompt unservable, before anything runs.  Ctrl-C is heeded between
+        two steps; afterwards, as after any error, nothing is left running and the next call is served.
         """
         if self._is_closed:
             raise EngineUnavailable("this LLM is closed; make another")
@@ -125,12 +129,13 @@ class LLM:
             priority=priority,
         )
         check_request(request, self.info, self.settings, self.tokenizer.vocab_size)
-        choices = self._submit(request)
-        parts = {choice.sequence_id: _Parts() for choice in choices}
-        try:
-            self._run(choices, parts)
-        finally:
-            self._abort(choices)  # Ctrl-C, or an error above: leave no sequence behind
+        with interrupted_between_steps() as look:
+            choices = self._submit(request)
+            parts = {choice.sequence_id: _Parts() for choice in choices}
+            try:
+                self._run(choices, parts, look)
+            finally:
+                self._abort(choices)  # Ctrl-C, or an error above: leave no sequence behind
         return _completions(texts, request, choices, parts)
 
     def close(self) -> None:
@@ -181,9 +186,10 @@ class LLM:
             self.core.submit(submit)
         return [Choice(index, submit, self.tokenizer) for index, submit in enumerate(submits)]
 
-    def _run(self, choices: list[Choice], parts: dict[str, _Parts]) -> None:
+    def _run(self, choices: list[Choice], parts: dict[str, _Parts], look: Callable[[], None]) -> None:
         open_choices = {choice.sequence_id: choice for choice in choices}
         while open_choices:
+            look()
             output = self.core.step()
             events = self.core.take_events()
             if output is not None:
@@ -217,7 +223,7 @@ class LLM:
         ready_s = self.core.next_ready_s()
         if ready_s is None:
             raise EverystepError("no lane can run, though sequences are open: this is a bug in a policy")
-        time.sleep(max(0.0, ready_s - self._now_s()))
+        time.sleep(min(MAX_SLEEP_S, max(0.0, ready_s - self._now_s())))
 
     def _abort(self, choices: list[Choice]) -> None:
         for choice in choices:

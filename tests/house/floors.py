@@ -22,7 +22,7 @@ FLOORS = {
     "engine": 2, "analysis": 2,
     "api": 3, "bench": 3,
     "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
-    "flags": 4, "progress": 4, "serve": 4, "http_server": 4, "http_protocol": 4,
+    "flags": 4, "interrupts": 4, "progress": 4, "serve": 4, "http_server": 4, "http_protocol": 4,
     "http_framing": 4, "http_deadlines": 4, "http_replies": 4, "http_limits": 4, "exposure": 4,
     "llm": 4, "schedule_replay": 4,
     "deploy": 4,
