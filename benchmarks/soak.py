@@ -44,7 +44,7 @@ LIMITS_OF_SERVER = {
     "max-num-seqs": 12, "max-queue": 32, "max-model-len": 512, "max-body-mib": MAX_BODY_MIB,
     "drain-timeout": 30,
 }  # fmt: skip
-FAKE_CACHE_GIB, CACHE_GIB = 0.00002, 0.1
+FAKE_CACHE_GIB, CACHE_GIB = 0.00001, 0.05
 ROOM = 0.6  # of the cache that a drawn sequence may fill
 # Deadlines of the server that its clients must know.
 DEADLINES = {"queue_timeout": 20.0, "request_timeout": 60.0, "stall_timeout": 15.0, "client_timeout": 10.0}
