@@ -40,7 +40,7 @@ def router(engine: EngineClient) -> APIRouter:
     async def completions(request: Request, body: CompletionBody) -> Response:
         _check(engine, body)
         lane = engine.lane(body.policy, engine.settings.default_policy)
-        prompts = await read_prompts(engine, body.prompt, body.truncate_prompt_tokens)
+        prompts = await read_prompts(engine, body.prompt, body.truncate_prompt_tokens, wants_text=bool(body.echo))
         room = room_for([prompt.ids for prompt in prompts], engine.max_model_len_of(lane))
         params = completion_params(body, room, engine.tokenizer.vocab_size)
         if params.max_tokens == 0:

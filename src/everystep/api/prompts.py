@@ -22,7 +22,7 @@ LONG_TEXT_CHARS = 4_000  # from here on, reading takes longer than handing over 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as the engine takes it, and as text for clients who want it back."""
+    """A prompt as the engine takes it, and as text for clients who want it back (empty where it isn't at hand)."""
 
     ids: tuple[int, ...]
     text: str
@@ -39,7 +39,9 @@ async def read_texts(engine: EngineClient, texts: Sequence[str], truncate_to: in
     return await _off_loop_if_long(sum(map(len, texts)), read)
 
 
-async def read_prompts(engine: EngineClient, value: object, truncate_to: int | None) -> list[Prompt]:
+async def read_prompts(
+    engine: EngineClient, value: object, truncate_to: int | None, *, wants_text: bool
+) -> list[Prompt]:
     """``/v1/completions``'s ``prompt``: a text, texts, token ids, or lists of token ids."""
     if isinstance(value, str):
         return await read_texts(engine, [value], truncate_to)
@@ -49,7 +51,9 @@ async def read_prompts(engine: EngineClient, value: object, truncate_to: int | N
         lists = value if all(isinstance(item, list) for item in value) else [value]
         _check_count(engine, len(lists))
         num_ids = sum(map(len, lists))
-        return await _off_loop_if_long(num_ids, lambda: [_read_ids(engine, ids, truncate_to) for ids in lists])
+        return await _off_loop_if_long(
+            num_ids, lambda: [_read_ids(engine, ids, truncate_to, wants_text=wants_text) for ids in lists]
+        )
     raise InvalidParameter("prompt must be a text, a list of texts, token ids, or lists of token ids", param="prompt")
 
 
@@ -57,8 +61,11 @@ async def read_chat(engine: EngineClient, messages: Sequence[Message], truncate_
     """Messages through the model's template.  Always in a thread: the first call may compile it."""
     tokenizer, plain = engine.tokenizer, [_plain(message) for message in messages]
     now = datetime.fromtimestamp(engine.unix_s())  # some templates write the date
+    num_chars = sum(len(message["content"]) for message in plain)
 
     def read() -> Prompt:
+        if truncate_to is None and num_chars > LONG_TEXT_CHARS:
+            _check_chars(num_chars, engine.max_model_len, tokenizer.max_token_bytes)
         return Prompt(_truncated(tokenizer.encode_chat(plain, now=now), truncate_to), text="")
 
     return await asyncio.to_thread(read)
@@ -75,23 +82,23 @@ def check_ids(ids: Sequence[object], vocab_size: int, param: str) -> None:
 
 def _read_text(engine: EngineClient, tokenizer: Tokenizer, text: str, truncate_to: int | None) -> Prompt:
     if truncate_to is None and len(text) > LONG_TEXT_CHARS:
-        _check_chars(text, engine.max_model_len, tokenizer.max_token_bytes)
+        _check_chars(len(text), engine.max_model_len, tokenizer.max_token_bytes)
     ids = tokenizer.encode_prompt(text)
     kept = _truncated(ids, truncate_to)
     return Prompt(kept, text if len(kept) == len(ids) else tokenizer.decode(kept, skip_special=False))
 
 
-def _check_chars(text: str, max_model_len: int, max_token_bytes: int) -> None:
+def _check_chars(num_chars: int, max_model_len: int, max_token_bytes: int) -> None:
     """Refuse unread what no way of reading fits into the context: reading costs time and 200 bytes a character."""
     limit = max_model_len * max_token_bytes
-    if len(text) > limit:
+    if num_chars > limit:
         raise PromptTooLong(
-            f"the prompt has {len(text)} characters; {max_model_len} tokens of context hold at most {limit}",
+            f"the prompt has {num_chars} characters; {max_model_len} tokens of context hold at most {limit}",
             param="prompt",
         )
 
 
-def _read_ids(engine: EngineClient, ids: list[Any], truncate_to: int | None) -> Prompt:
+def _read_ids(engine: EngineClient, ids: list[Any], truncate_to: int | None, *, wants_text: bool) -> Prompt:
     kept = _truncated(ids, truncate_to)
     if len(kept) >= engine.max_model_len:  # before each is looked at: a body has room for millions
         raise PromptTooLong(
@@ -99,7 +106,7 @@ def _read_ids(engine: EngineClient, ids: list[Any], truncate_to: int | None) -> 
             param="prompt",
         )
     check_ids(kept, engine.tokenizer.vocab_size, "prompt")
-    return Prompt(kept, engine.tokenizer.decode(kept, skip_special=False))
+    return Prompt(kept, engine.tokenizer.decode(kept, skip_special=False) if wants_text else "")
 
 
 def _truncated(ids: list[int], truncate_to: int | None) -> tuple[int, ...]:
