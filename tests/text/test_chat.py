@@ -229,12 +229,14 @@ def test_a_broken_template_is_the_models_fault(source: str) -> None:
     tokenizer = templated(source)  # prompts work all the same
     with pytest.raises(ModelError, match="chat template can't be compiled"):
         tokenizer.encode_chat(user("x"))
+    with pytest.raises(ModelError, match="chat template can't be compiled"):  # a server is told at its start
+        Tokenizer.checked(tokenizer._data)
 
 
 def test_a_template_doesnt_leave_its_sandbox() -> None:
-    with pytest.raises(ModelError, match="sandbox"):
+    with pytest.raises(InvalidRequest, match="sandbox"):
         templated("{{ messages.__class__.__mro__[1].__subclasses__() }}").encode_chat(user("x"))
-    with pytest.raises(ModelError, match="sandbox"):
+    with pytest.raises(InvalidRequest, match="sandbox"):
         templated("{{ messages.append(1) }}").encode_chat(user("x"))
 
 

@@ -14,10 +14,12 @@ from typing import Any
 import jinja2
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from everystep.errors import InvalidParameter, ModelError
+from everystep.errors import InvalidParameter, InvalidRequest, ModelError
 from everystep.text.chat_messages import flatten_content as flatten_content
+from everystep.text.template_bounds import BoundedEnvironment, with_budget
+
+MAX_WORDS = 500  # characters of a template's own words in an error
 
 
 class ChatTemplate:
@@ -25,28 +27,31 @@ class ChatTemplate:
 
     def __init__(self, source: str, names: Mapping[str, str | None]) -> None:
         """``names``: tokens that the template may write, by the name it has for them."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
-        )
-        environment.filters["tojson"] = _to_json
+        environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag])
+        environment.add_filter("tojson", _to_json)
         environment.globals["raise_exception"] = _refuse
         self._names = {name: text for name, text in names.items() if text is not None}
         try:
             self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise ModelError(f"the model's chat template can't be compiled: {error}") from error
+        except Exception as error:  # a program that came with the model: compiling it may fail in any way
+            raise ModelError(f"the model's chat template can't be compiled: {_words(error)}") from error
 
     def render(self, args: Mapping[str, Any], *, now: datetime | None = None) -> str:
-        """Raises :class:`InvalidParameter` with the template's words if it refuses the messages."""
+        """Raises :class:`InvalidParameter` with the template's words if it refuses the messages.
+
+        What it does is bounded: see :mod:`everystep.text.template_bounds`.
+        """
         clock = {} if now is None else {"strftime_now": now.strftime}
         try:
-            return self._template.render({**self._names, **clock, **args})
+            return with_budget(lambda: self._template.render({**self._names, **clock, **args}))
         except _Refusal as error:
-            raise InvalidParameter(str(error), param="messages") from error
+            raise InvalidParameter(_words(error), param="messages") from error
         except SecurityError as error:
-            raise ModelError(f"the model's chat template leaves its sandbox: {error}") from error
+            words = f"the model's chat template leaves its sandbox ({_words(error)}); use /v1/completions"
+            raise InvalidRequest(words, param="messages") from error
         except Exception as error:  # a template is a program that came with the model: it may fail in any way
-            raise InvalidParameter(f"the chat template can't render the messages: {error}", param="messages") from error
+            words = f"the chat template can't render the messages: {_words(error)}"
+            raise InvalidParameter(words, param="messages") from error
 
 
 class _Refusal(jinja2.TemplateError):
@@ -72,6 +77,11 @@ def _to_json(
 ) -> str:
     """JSON as it is; Jinja2's own filter would escape it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _words(error: Exception) -> str:
+    """On one line: a template may raise whatever it likes."""
+    return " ".join((str(error) or type(error).__name__)[:MAX_WORDS].split())
 
 
 def _refuse(message: str) -> None:

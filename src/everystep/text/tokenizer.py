@@ -34,6 +34,13 @@ class Tokenizer:
         except ModelError as error:
             raise ModelError(f"{data.source}: {error.message}") from error
 
+    @classmethod
+    def checked(cls, data: TokenizerData) -> Tokenizer:
+        """For a server's start: the chat template, which is compiled when it is first needed, is compiled now."""
+        tokenizer = cls(data)
+        _ = tokenizer._chat_template
+        return tokenizer
+
     def _build(self) -> None:
         data = self._data
         self._backends = build_backends(data)
@@ -137,7 +144,10 @@ class Tokenizer:
         if data.chat_template is None:
             return None
         names = {"bos_token": data.bos_token, "eos_token": data.eos_token, "unk_token": data.unk_token}
-        return ChatTemplate(data.chat_template, {**names, "pad_token": data.pad_token})
+        try:
+            return ChatTemplate(data.chat_template, {**names, "pad_token": data.pad_token})
+        except ModelError as error:
+            raise ModelError(f"{data.source}: {error.message}") from error
 
     @functools.cached_property
     def _finds_normalized(self) -> bool:

@@ -85,7 +85,7 @@ class EngineClient:
         backends = Backends(self.settings, self._spawn, checkpoint, self, self._epoch_s, self._patience)
         backends.start()
         self._backends = backends
-        self._tokenizer = await asyncio.to_thread(Tokenizer, checkpoint.tokenizer)
+        self._tokenizer = await asyncio.to_thread(Tokenizer.checked, checkpoint.tokenizer)
 
     async def wait_ready(self) -> EngineInfo:
         """Wait for the first engine.  Raises :class:`EngineFailed` if it can't be made ready."""
