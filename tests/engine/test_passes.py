@@ -56,15 +56,26 @@ def test_the_one_row_for_which_a_pass_raises_fails_alone_and_the_others_get_thei
     assert bench.pool.num_used_blocks == 0
 
 
-@pytest.mark.parametrize("num_rows", [2, 5, 16, 33, 64])
-def test_the_row_at_fault_is_found_within_twice_the_logarithm_of_the_rows(make_core, num_rows):
-    for bad in (0, num_rows // 2, num_rows - 1):
-        runner = Breaks({f"s{bad}"})
+@pytest.mark.parametrize("num_rows", [2, 3, 5, 16, 33, 64])
+def test_one_row_at_fault_is_found_in_twice_and_two_in_four_times_the_logarithm_of_the_rows(make_core, num_rows):
+    level = math.ceil(math.log2(num_rows))
+    for bad, bound in (({0}, 2), ({num_rows // 2}, 2), ({num_rows - 1}, 2), ({0, num_rows - 1}, 4), ({0, 1}, 4)):
+        runner = Breaks({f"s{i}" for i in bad})
         bench = filled(make_core(runner=runner), "continuous", [f"s{i}" for i in range(num_rows)])
         bench.step()
-        assert [event.sequence_id for event in bench.events if event.finish_reason] == [f"s{bad}"]
+        assert {event.sequence_id for event in bench.events if event.finish_reason} == runner.bad
         assert len(bench.events) == num_rows, "each has its token or its end"
-        assert len(runner.passes) <= 1 + 2 * math.ceil(math.log2(num_rows))
+        probe = num_rows == len(bad)
+        assert len(runner.passes) <= 1 + bound * level + probe
+
+
+def test_a_third_row_at_fault_costs_each_of_them_one_neighbour_where_the_passes_are_used_up(make_core):
+    runner = Breaks({"s0", "s20", "s40"})
+    bench = filled(make_core(runner=runner), "continuous", [f"s{i}" for i in range(64)])
+    bench.step()
+    failed = {event.sequence_id for event in bench.events if event.finish_reason}
+    assert failed == {"s0", "s1", "s20", "s21", "s40", "s41"}
+    assert len(runner.passes) == 1 + 4 * 6
 
 
 def test_a_pass_that_is_too_large_is_computed_in_parts_and_fails_nobody(make_core):
@@ -75,11 +86,12 @@ def test_a_pass_that_is_too_large_is_computed_in_parts_and_fails_nobody(make_cor
     assert bench.core.passes.num_failed == 0
 
 
-def test_a_pass_that_raises_for_both_halves_fails_its_rows_and_the_engine_goes_on(make_core):
-    bench = filled(make_core(runner=Breaks({"s0", "s7"})), "continuous", [f"s{i}" for i in range(8)])
+def test_a_pass_of_which_not_even_a_quarter_passes_fails_its_rows_and_the_engine_goes_on(make_core):
+    names = [f"s{i}" for i in range(8)]
+    bench = filled(make_core(runner=Breaks(names)), "continuous", names)
     bench.step()
-    assert all(bench.ends_of(f"s{i}") == [FinishReason.FAILED] for i in range(8))
-    assert len(bench.runner.passes) == 4, "the pass, its halves, and a probe"
+    assert all(bench.ends_of(name) == [FinishReason.FAILED] for name in names)
+    assert len(bench.runner.passes) == 1 + 2 + 4 + 1, "the pass, its halves, its quarters, and a probe"
     bench.submit("good", "continuous")
     bench.run()
     assert bench.tokens_of("good") == generate((1, 2, 3), 4, VOCAB)

@@ -3,14 +3,16 @@
 Owns the search for the rows at fault and the count of failures in a row.  Ignorant of lanes, clocks and processes.
 
 A runner says in its result which rows failed, where it knows.  An exception names no row.  So the plan's rows are
-tried again by halves: the half that passes has its tokens, the half that raises is halved on.  If both raise, it isn't
-one row's fault, and the rows that are left fail together.  A row's tokens are the same in any half, since what is
-drawn depends on its own text, seed and position only; its keys and values are written to the same places again.
+tried again by halves: a half that passes has its tokens, one that raises is halved on.  Two rows at fault are always
+found, more of them as a rule; if not even a quarter passes, it isn't some rows' fault, and all fail together.  A row's
+tokens are the same in any part, since what is drawn depends on its own text, seed and position only; its keys and
+values are written to the same places again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from everystep.sampling_params import SamplingParams
@@ -20,6 +22,7 @@ from everystep.types import Sequence as TokenSequence
 logger = logging.getLogger(__name__)
 
 Rows = tuple[Row, ...]
+PASSES_A_LEVEL = 4  # two rows at fault take so many for each halving
 
 
 class Passes:
@@ -37,7 +40,7 @@ class Passes:
         self._is_repeatable = bool(getattr(runner, "is_repeatable", False))
 
     def run(self, plan: StepPlan) -> StepResult:
-        """The plan's result.  At most 2·log2(rows) passes more where the first one raises, and one for a probe."""
+        """The plan's result.  At most 4·log2(rows) passes more where the first one raises, and one for a probe."""
         try:
             result = self._pass(plan)
         except Exception as error:
@@ -52,28 +55,32 @@ class Passes:
 
     def _search(self, plan: StepPlan, error: Exception) -> StepResult:
         """What is left to whom when the rows at fault are taken out."""
-        suspects, passed = plan.rows, list[StepResult]()
-        while self._is_repeatable and len(suspects) > 1:
-            raised = self._try_halves(plan, suspects, passed)
-            if len(raised) == 2:
+        suspects, passed = [(plan.rows, error)], list[StepResult]()
+        num_left = PASSES_A_LEVEL * math.ceil(math.log2(len(plan.rows))) if self._is_repeatable else 0
+        while parts := [half for rows, _ in suspects for half in _halves(rows)]:
+            if len(parts) > num_left:
+                break
+            num_left -= len(parts)
+            num_passed = len(passed)
+            alone = [suspect for suspect in suspects if len(suspect[0]) == 1]
+            suspects = alone + self._try_parts(plan.policy, parts, passed)
+            if len(parts) >= PASSES_A_LEVEL and len(passed) == num_passed:
                 break  # nobody's own fault
-            suspects, error = raised[0] if raised else ((), error)
-        words = f"the forward pass failed: {type(error).__name__}: {error}"
-        is_sound = bool(passed) or self._is_sound(plan)
-        self.num_failed, self.last_failure = 0 if is_sound else self.num_failed + 1, words
-        logger.error("%d of the %d rows fail with it", len(suspects), len(plan.rows))
-        return _merged(passed, {row.sequence.sequence_id: words for row in suspects})
+        errors = {row.sequence.sequence_id: _words(error) for rows, error in suspects for row in rows}
+        self.last_failure = _words(error)
+        self.num_failed = 0 if passed or self._is_sound(plan) else self.num_failed + 1
+        logger.error("%d of the %d rows fail with it", len(errors), len(plan.rows))
+        return _merged(passed, errors)
 
-    def _try_halves(self, plan: StepPlan, rows: Rows, passed: list[StepResult]) -> list[tuple[Rows, Exception]]:
-        """The halves that raise, and what; results of the others go to ``passed``."""
+    def _try_parts(self, lane: str, parts: list[Rows], passed: list[StepResult]) -> list[tuple[Rows, Exception]]:
+        """The parts that raise, and what; results of the others go to ``passed``."""
         raised: list[tuple[Rows, Exception]] = []
-        middle = len(rows) // 2
-        for half in (rows[:middle], rows[middle:]):
+        for rows in parts:
             try:
-                passed.append(self._pass(StepPlan(plan.policy, half)))
+                passed.append(self._pass(StepPlan(lane, rows)))
             except Exception as error:
-                logger.debug("a pass of %d of the rows failed as well", len(half), exc_info=True)
-                raised.append((half, error))
+                logger.debug("a pass of %d of the rows failed as well", len(rows), exc_info=True)
+                raised.append((rows, error))
         return raised
 
     def _is_sound(self, plan: StepPlan) -> bool:
@@ -93,6 +100,16 @@ class Passes:
             logger.debug("a lone token failed as well", exc_info=True)
             return False
         return True
+
+
+def _halves(rows: Rows) -> tuple[Rows, ...]:
+    """None of a single row, which can't be told apart any more."""
+    middle = len(rows) // 2
+    return (rows[:middle], rows[middle:]) if middle else ()
+
+
+def _words(error: Exception) -> str:
+    return f"the forward pass failed: {type(error).__name__}: {error}"
 
 
 def _merged(passed: Sequence[StepResult], errors: dict[str, str]) -> StepResult:
