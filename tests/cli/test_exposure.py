@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.served import TINY, refuse, serving
+from cli.wire import Wire, request
 from everystep.cli import run
 from everystep.config import Settings
 from everystep.errors import ConfigError, EverystepError
@@ -18,6 +19,15 @@ from everystep.exposure import check_exposure
 from everystep.serve import listen
 
 LONG = "k" * 16
+OPEN = ("/health", "/health/live?key=x", "/%68ealth", "http://any.example/health")
+DISGUISED = (
+    "/health/", "//health", "/health//live", "/HEALTH", "/health/../steps", "/health%2f..%2fsteps",
+    "/health/..%2fsteps", "/./health", "/health/.", "/health;/steps", "/health%00", "/health%20", "/health%3f",
+    "/health\\..\\steps", "/steps/", "/steps%2f", "//steps", "/STEPS", "/steps?/health", "/steps#/health",
+    "/health@steps", "*", "health",
+    "?", "/", "http://any.example/steps", "http://any.example", "http:///steps", "/%73teps", "/v1/../health",
+    f"/steps?api_key={LONG}", f"/steps?x-api-key={LONG}", f"http://{LONG}@any.example/steps",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -125,6 +135,13 @@ def test_with_a_key_of_a_file_the_server_listens_everywhere_and_lets_in_who_has_
     with serving(tmp_path, "--host", "0.0.0.0", "--api-key-file", str(keys)) as server:
         assert server.client.get("/health/ready").status_code == 200
         assert server.client.get("/version").status_code == 401
+        for target in DISGUISED:
+            with Wire(server.url) as wire:
+                wire.send(request("GET", target, headers={"connection": "close"}))
+                assert wire.read_to_end().split(b" ")[1] in (b"400", b"401"), target
+        for target in OPEN:
+            with Wire(server.url) as wire:
+                assert wire.ask("GET", target).json() == {"status": "ok", "reason": None}, target
         for key in (LONG, f"other-{LONG}"):
             assert server.client.get("/version", headers={"x-api-key": key, "host": "any.example"}).status_code == 200
         server.process.terminate()
