@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -29,6 +29,7 @@ from everystep.api import (
 )
 from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
+from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
@@ -71,6 +72,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
             Middleware(ApiKeys, settings=settings),
             Middleware(BodyLimit, max_bytes=int(settings.max_body_mib * 2**20)),
         ],
+        dependencies=[Depends(check_query_keys)],
         exception_handlers=_handlers(),
         responses={status: {"model": ErrorReply} for status in ERROR_STATUSES},
         redoc_url=None,
@@ -80,6 +82,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     app.state.engine = engine
     for router in _routers(engine):
         app.include_router(router)
+    guard_plain_routes(app)
     return app
 
 
