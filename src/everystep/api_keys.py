@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 HIDDEN = "**********"
 MAX_LENGTH = 4096  # longer ones wouldn't pass what servers and proxies take as a header
+MAX_KEYS = 256  # each request is compared with every one
 SHORT = 16  # characters; below, a key can be guessed by trying
 MAX_FILE_BYTES = 2**20
 SALT_BYTES = 16
@@ -44,8 +45,8 @@ class HashedKey:
         self.is_short = len(key) < SHORT
 
     def matches(self, candidate: bytes) -> bool:
-        """In a time that depends on the candidate's length alone."""
-        return hmac.compare_digest(self._digest, _digest(self._salt, candidate))
+        """In a time that depends on the candidate's length alone, and not on that of one too long to be a key."""
+        return hmac.compare_digest(self._digest, _digest(self._salt, candidate[: MAX_LENGTH + 1]))
 
     def __repr__(self) -> str:
         return f"HashedKey({HIDDEN})"

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from everystep.api_keys import HIDDEN, HashedKey, check_key
+from everystep.api_keys import HIDDEN, MAX_KEYS, HashedKey, check_key
 
 RunnerName = Literal["auto", "openvino", "torch", "hf-generate", "vllm", "fake"]
 PrecisionName = Literal["auto", "f32", "bf16", "int8", "int4"]
@@ -106,7 +106,9 @@ class Settings(BaseModel):
     # the server
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port to listen on; 0 takes a free one")
-    api_key: tuple[Key, ...] = Field((), description="accepted API keys; may be given more than once; better in a file")
+    api_key: tuple[Key, ...] = Field(
+        (), max_length=MAX_KEYS, description="accepted API keys; may be given more than once; better in a file"
+    )
     api_key_file: Path | None = Field(None, description="file of accepted API keys, one a line")
     insecure_no_auth: bool = Field(
         False, description="without an API key let in whoever reaches the server, also from elsewhere"

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from everystep.api_keys import check_key, read_key_file
+from everystep.api_keys import MAX_KEYS, check_key, read_key_file
 from everystep.config import SECRETS, Settings
 from everystep.errors import ConfigError
 
@@ -81,6 +81,8 @@ def with_file_keys(settings: Settings) -> Settings:
     if settings.api_key_file is None:
         return settings
     keys = (*settings.api_key, *read_key_file(settings.api_key_file))
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"{len(keys)} API keys are over the limit of {MAX_KEYS}", param="api_key_file")
     return settings.model_copy(update={"api_key": keys, "api_key_file": None})
 
 

@@ -178,6 +178,15 @@ def test_the_keys_of_flag_and_file_add_up(key_file: Any) -> None:
     assert settings.api_key_file is None
 
 
+def test_more_keys_than_each_request_should_be_compared_with_are_refused(key_file: Any) -> None:
+    path = key_file(b"".join(b"key-%d\n" % number for number in range(256)))
+    assert len(with_file_keys(Settings(api_key_file=path)).api_key) == 256
+    with pytest.raises(ConfigError, match="257 API keys are over the limit of 256"):
+        with_file_keys(Settings(api_key=("one-more",), api_key_file=path))
+    with pytest.raises(ConfigError, match="at most 256 items"):
+        load_settings({"api_key": [f"key-{number}" for number in range(257)]})
+
+
 def test_a_pipe_will_do_for_a_file_since_it_is_read_once() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"from-pipe\n")

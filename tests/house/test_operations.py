@@ -15,7 +15,7 @@ from everystep.api import create_app
 from everystep.api.auth import OPEN_PATHS
 from everystep.api.error_replies import MethodNotAllowed, error_reply, error_type
 from everystep.api.generations import MAX_LOGGED_CHARS
-from everystep.api_keys import MAX_LENGTH, SHORT
+from everystep.api_keys import MAX_KEYS, MAX_LENGTH, SHORT
 from everystep.cli import commands
 from everystep.config import Settings
 from everystep.engine.client.patience import USUAL
@@ -116,6 +116,7 @@ def test_the_numbers_are_the_codes() -> None:
     assert f"{Observer(policies=()).requests.max_requests:,} requests" in DOC
     assert f"first {MAX_LOGGED_CHARS:,} characters" in DOC
     assert f"at most {MAX_LENGTH:,} of them; under {SHORT} are warned of" in DOC
+    assert f"up to\n{MAX_KEYS} keys" in DOC
     assert "After six the server says so" in DOC
     assert USUAL.max_failures == 6
     assert f"another starts after {USUAL.first_back_off_s:g} s" in DOC
