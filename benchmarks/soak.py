@@ -107,6 +107,8 @@ class Soak:
         say(f"{self.options.minutes:g} minutes of traffic ...")
         await self.traffic.run()
         say("waiting for rest ...")
+        say("asking again in quiet ...")
+        await self.controls.ask_again()
         numbers = await self.ending.rest(self.harmer.num_ends)
         self.watch.stop()
         say("ending the server while streams are open ...")
@@ -114,6 +116,7 @@ class Soak:
         return self._result(numbers, status)
 
     def _result(self, numbers: Numbers, status: int | None) -> dict[str, Any]:
+        self.ending.read_log()
         memory, span_s = growths(self.watch.samples), time.monotonic() - self.began_s
         for one in memory:
             if one.span_s >= JUDGED_AFTER_S and one.low > self.options.max_growth:
@@ -136,6 +139,7 @@ class Soak:
             "/health/live, median (s)": live["median"],
             "/health/live, p99 (s)": live["p99"],
             "/health/live, worst (s)": live["max"],
+            "beyond a request's own deadline, worst (s)": self.asking.max_late_s,
             "left stream's end known, worst (s)": self.leavers.max_freed_s,
         }
         faults = {kind.removeprefix("fault: "): ends.total() for kind, ends in ledger.ends.items() if "fault" in kind}

@@ -9,11 +9,13 @@ import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from soak_asking import Asking, Reply
+from soak_answers import Reply
+from soak_asking import Asking
 from soak_ledger import End
 from soak_requests import Ask
 
 DIFFER = "texts that differ"
+MOST_AGAIN = 40  # answers given under load that are asked for again in quiet
 
 
 @dataclass
@@ -24,6 +26,8 @@ class Controls:
     asks: list[Ask]
     rng: random.Random
     right: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    again: list[tuple[Ask, Reply]] = field(default_factory=list)
+    num_repeatable: int = 0
     num_compared: int = 0
 
     async def learn(self) -> None:
@@ -31,6 +35,27 @@ class Controls:
         for _ in range(2):
             for ask in self.asks:
                 self._compare(ask, await self.asking.ask(ask))
+
+    async def ask(self, ask: Ask) -> None:
+        """Any request.  Of those whose answers must come again, a fair sample is kept."""
+        reply = await self.asking.ask(ask)
+        if reply.end is not End.ANSWERED or not ask.is_repeatable:
+            return
+        self.num_repeatable += 1
+        if len(self.again) < MOST_AGAIN:
+            self.again.append((ask, reply))
+        elif (place := self.rng.randrange(self.num_repeatable)) < MOST_AGAIN:
+            self.again[place] = (ask, reply)
+
+    async def ask_again(self) -> None:
+        """In quiet, one by one: what came under load must come alone."""
+        for ask, first in self.again:
+            second = await self.asking.ask(ask.in_quiet())
+            self.num_compared += second.end is End.ANSWERED
+            if second.end is not End.ANSWERED or second.texts != first.texts:
+                self.asking.ledger.violate(
+                    DIFFER, f"{ask.path} {ask.body!r:.600}: {first.texts!r}, alone {second.texts!r}"
+                )
 
     async def compare_one(self) -> None:
         ask = self.rng.choice(self.asks)

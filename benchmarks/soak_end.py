@@ -6,6 +6,7 @@ Owns these last questions.  Ignorant of what went before.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from soak_server import Server
 from soak_watch import Numbers, labelled, num_open, read_numbers
 
 ASK_S = 0.1
+LOUD = re.compile(r" (ERROR|CRITICAL) |Traceback|Exception|never retrieved|never awaited")
+FORESEEN = re.compile(r"supervisor the worker ")  # ended, or made no step: as was done to it
 LAST_STREAMS, LAST_TOKENS = 6, 40
 LONE_BLOCKS = 1  # that a prompt of one token and its answer of two need
 
@@ -90,6 +93,12 @@ class Ending:
         if orphans := await self.server.orphans():
             self.ledger.violate("orphans", f"{orphans} outlived the server")
         return status
+
+    def read_log(self) -> None:
+        """The server's log tells of workers' ends, and of no fault of its own."""
+        for line in self.server.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if LOUD.search(line) and not FORESEEN.search(line):
+                self.ledger.violate("errors in the server's log", line)
 
     async def _refused(self) -> None:
         try:

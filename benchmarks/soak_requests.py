@@ -6,7 +6,7 @@ Owns the draw, and the control requests whose texts must never change.  Ignorant
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 LANES = ("static", "per_token", "continuous")
@@ -19,6 +19,8 @@ NUM_BEGINNINGS, BEGINNING_SHARE = 4, 0.4
 LONG_SHARE, MEDIUM_SHARE = 0.08, 0.35
 PROMPT_SHARE = 0.5  # of the room that a sequence has, at most
 MOST_OUTPUT, LONG_OUTPUT_SHARE = 24, 0.12
+ECHO_SHARE = 0.25
+QUIET_LANE = "per_token"
 PRIORITIES = (-5, 0, 0, 0, 3)
 CONTROL_PRIORITY = -100
 
@@ -45,6 +47,39 @@ class Ask:
     policy: str | None = None  # the lane that counts it; None: it computes nothing
     num_sequences: int = 0
     is_stream: bool = False
+
+    @property
+    def echoes(self) -> tuple[str, ...]:
+        """What each text must begin with, where its prompt was to come back."""
+        if self.body is None or not self.body.get("echo"):
+            return ()
+        prompts = self.body.get("prompts", self.body.get("prompt"))
+        texts = prompts if isinstance(prompts, list) else [prompts]
+        return tuple(text for text in texts for _ in range(self.body.get("n", 1)))
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Tokens of all texts together, where they are known: nothing but their number ends them."""
+        body = self.body or {}
+        is_known = body.get("ignore_eos") and "stop" not in body
+        return self.num_sequences * int(body["max_tokens"]) if is_known else None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether asking again must bring the same texts."""
+        body = self.body or {}
+        usual = 1.0 if self.path.startswith("/v1/") else 0.0
+        return self.num_sequences > 0 and ("seed" in body or body.get("temperature", usual) == 0)
+
+    def in_quiet(self) -> Ask:
+        """The same question to the lane that recomputes least, without a deadline."""
+        body = {name: value for name, value in (self.body or {}).items() if name != "timeout_s"}
+        return replace(self, kind="asked again", body=body | {"policy": QUIET_LANE}, policy=QUIET_LANE)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Its own deadline."""
+        return (self.body or {}).get("timeout_s")
 
 
 class Draw:
@@ -108,6 +143,8 @@ class Draw:
         body = self._openai() | {"prompt": prompts[which], "n": n} | self._streaming()
         if rng.random() < 0.2:
             body["logprobs"] = rng.randint(0, 5)
+        elif which < 2 and rng.random() < ECHO_SHARE:
+            body["echo"] = True
         num = (1, 2, 1, 3)[which] * n
         return _openai_ask("completions", "/v1/completions", body, num)
 
@@ -133,11 +170,13 @@ class Draw:
         body = self._shared(max_tokens)
         if self._rng.random() < 0.6:
             body["policy"] = self._rng.choice(LANES)
-        return body
+        return body | ({"echo": True} if self._rng.random() < ECHO_SHARE else {})
 
     def _openai(self, max_tokens: int | None = None) -> dict[str, Any]:
         rng = self._rng
         body = self._shared(max_tokens) | {"model": self._facts.model, "policy": rng.choice(LANES)}
+        if "temperature" not in body:
+            body["temperature"] = 0
         if rng.random() < 0.2:
             body |= {
                 "presence_penalty": 0.5,

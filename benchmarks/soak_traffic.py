@@ -76,7 +76,7 @@ class Traffic:
             elif share < FAULT_SHARE + BAD_SHARE:
                 self._spawn(self.bad.send_one())
             else:
-                self._spawn(self.asking.ask(self.draw.ask()))
+                self._spawn(self.controls.ask(self.draw.ask()))
 
     def _next_fault(self) -> str:
         """Each kind in turn, so that a short soak has them all."""
@@ -94,7 +94,7 @@ class Traffic:
     def _burst(self) -> None:
         self.num_bursts += 1
         for _ in range(self.burst):
-            self._spawn(self.asking.ask(self.draw.ask()))
+            self._spawn(self.controls.ask(self.draw.ask()))
 
     async def _controls(self) -> None:
         ends_s = time.monotonic() + self.span_s

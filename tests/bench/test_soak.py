@@ -54,13 +54,13 @@ def test_a_short_soak_ends_with_nothing_lost(tmp_path: Path) -> None:
 def soak(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The soak's files, which are scripts beside each other and no package."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import soak_asking
+    import soak_answers
     import soak_controls
     import soak_ledger
     import soak_requests
     import soak_watch
 
-    return {module.__name__: module for module in (soak_asking, soak_controls, soak_ledger, soak_requests, soak_watch)}
+    return {module.__name__: module for module in (soak_answers, soak_controls, soak_ledger, soak_requests, soak_watch)}
 
 
 def stream_of(*data: str) -> bytes:
@@ -76,7 +76,7 @@ def ask(soak: dict[str, ModuleType]) -> Any:
 
 
 def test_a_whole_stream_is_an_answer(soak: dict[str, ModuleType]) -> None:
-    reply = soak["soak_asking"].read_events(ask(soak), stream_of(chunk("a "), chunk("b", "stop"), "[DONE]"))
+    reply = soak["soak_answers"].read_events(ask(soak), stream_of(chunk("a "), chunk("b", "stop"), "[DONE]"))
     assert (reply.end, reply.texts) == (soak["soak_ledger"].End.ANSWERED, ("a b",))
 
 
@@ -93,12 +93,12 @@ def test_a_whole_stream_is_an_answer(soak: dict[str, ModuleType]) -> None:
     ids=["no end mark", "no finish", "more behind the end", "more behind the finish", "cut short", "empty"],
 )
 def test_a_stream_that_isnt_whole_is_no_answer(soak: dict[str, ModuleType], body: bytes) -> None:
-    with pytest.raises(soak["soak_asking"].Malformed):
-        soak["soak_asking"].read_events(ask(soak), body)
+    with pytest.raises(soak["soak_answers"].Malformed):
+        soak["soak_answers"].read_events(ask(soak), body)
 
 
 def test_an_internal_error_is_a_lost_request_and_a_dead_workers_isnt(soak: dict[str, ModuleType]) -> None:
-    asking, ends = soak["soak_asking"], soak["soak_ledger"].End
+    asking, ends = soak["soak_answers"], soak["soak_ledger"].End
 
     def end_of(message: str) -> Any:
         error = {"error": {"type": "engine_failed", "message": message, "param": None}}
@@ -133,7 +133,7 @@ def test_the_book_bounds_what_the_server_may_count(soak: dict[str, ModuleType]) 
 
 
 async def test_a_text_that_differs_is_seen_whatever_the_lane(soak: dict[str, ModuleType]) -> None:
-    asking, requests, book = soak["soak_asking"], soak["soak_requests"], soak["soak_ledger"].Ledger()
+    asking, requests, book = soak["soak_answers"], soak["soak_requests"], soak["soak_ledger"].Ledger()
     texts = iter([("a",), ("a",), ("b",)])
 
     class Asked:
