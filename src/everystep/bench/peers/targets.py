@@ -65,5 +65,7 @@ async def is_everystep(http: httpx.AsyncClient) -> bool:
     """Whether its metrics are ours.  Raises :class:`BenchFailed` where they want a key that we haven't got."""
     reply = await http.get("/metrics")
     if reply.status_code in REFUSED:
-        raise BenchFailed(f"{http.base_url}metrics answers {reply.status_code}: {reply.text:.200} (--api-key)")
+        raise BenchFailed(
+            f"{str(http.base_url).rstrip('/')}/metrics answers {reply.status_code}: {reply.text:.200} (--api-key)"
+        )
     return reply.status_code == httpx.codes.OK and "everystep_info" in reply.text
