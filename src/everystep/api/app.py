@@ -57,8 +57,9 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     """An ASGI application whose lifespan starts and closes its engine.
 
     Without ``settings`` those of the environment (``EVERYSTEP_*``) are used; ``engine`` replaces the one that the
-    settings describe, and brings its own settings.  Where it listens is its server's choice, not that of ``host``: without
-    an API key whoever comes from elsewhere is refused, unless ``insecure_no_auth`` is set.  Raises :class:`ConfigError`.
+    settings describe, and brings its own settings.  Where it listens is its server's choice, not that of ``host``:
+    without an API key whoever comes from elsewhere is refused, unless ``insecure_no_auth`` is set.  Raises
+    :class:`ConfigError`.
     """
     if engine is None:
         engine = EngineClient(with_file_keys(settings or load_settings(environ=os.environ)))
