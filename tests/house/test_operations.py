@@ -22,6 +22,7 @@ from everystep.engine.client.patience import USUAL
 from everystep.errors import ConfigError, EverystepError, ModelError
 from everystep.http_framing import MAX_HEAD_BYTES
 from everystep.http_limits import MAX_REFUSED, OTHER_FILES
+from everystep.http_server import KEEP_ALIVE_S
 from everystep.messages import EngineStatus
 from everystep.observe.observer import Observer
 from everystep.serve import STOP_SIGNALS
@@ -113,7 +114,8 @@ def test_every_metric_that_is_named_is_one() -> None:
 
 def test_the_numbers_are_the_codes() -> None:
     assert MAX_HEAD_BYTES == 64 * 1024
-    assert f"{Observer(policies=()).requests.max_requests:,} requests" in DOC
+    assert f"closed after {KEEP_ALIVE_S:g} s" in DOC
+    assert f"{Observer(policies=()).requests.max_requests:,} requests" in " ".join(DOC.split())
     assert f"first {MAX_LOGGED_CHARS:,} characters" in DOC
     assert f"at most {MAX_LENGTH:,} of them; under {SHORT} are warned of" in DOC
     assert f"up to\n{MAX_KEYS} keys" in DOC
