@@ -39,6 +39,7 @@ class Reply:
     texts: tuple[str, ...] = ()
     words: str = ""
     is_taken: bool | None = None  # whether the server took it in, where the end alone doesn't tell
+    request_id: str | None = None  # the server's name for its work
 
 
 def read_whole(ask: Ask, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:

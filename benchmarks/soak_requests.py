@@ -159,7 +159,7 @@ class Draw:
         return _openai_ask("chat", "/v1/chat/completions", body, n)
 
     def _look(self) -> Ask:
-        paths = ("/v1/models", "/version", "/engine", "/steps?limit=20", "/metrics", "/health/live", "/docs")
+        paths = ("/v1/models", "/version", "/engine", "/steps?limit=20", "/metrics", "/openapi.json", "/docs")
         choice = self._rng.randrange(len(paths) + 1)
         if choice == len(paths):
             return Ask("tokenize", "/tokenize", {"prompt": self.prompt()})
