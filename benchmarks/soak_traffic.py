@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
+import traceback
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ FAULT_SHARE, BAD_SHARE = 0.2, 0.2  # of arrivals
 BURST_EVERY_S = (15.0, 30.0)
 CONTROL_EVERY_S = 1.5
 FIRST_HARM_S = 8.0
+PROGRESS_S = 60.0
 HARM_PART, SHORT_HARM_PART = 0.5, 0.9  # of the time
 STEADY_S = 75.0  # a worker that dies within a minute of service counts as a crash loop
 SHORT_S, SHORT_HARMS, SHORT_PAUSES = 300.0, 4, 20  # a short soak can't wait for that, and stays below the loop's bound
@@ -50,7 +53,7 @@ class Traffic:
 
     async def run(self) -> None:
         """Send; then wait until each has had its end, which its own deadline bounds."""
-        clocks = [self._arrivals(), self._bursts(), self._controls()]
+        clocks = [self._arrivals(), self._bursts(), self._controls(), self._progress()]
         if self.harmer is not None:
             clocks.append(self._harms(self.harmer))
         try:
@@ -115,6 +118,22 @@ class Traffic:
             await asyncio.sleep(pause_s * self.rng.uniform(1.0, 1.2))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> None:
+        """A client that fails in a way nobody foresaw is a finding too, and no end of the others."""
+        try:
+            await work
+        except Exception as error:
+            words = "".join(traceback.format_exception(error))
+            self.asking.ledger.violate("clients that failed themselves", words[-1000:])
+
+    async def _progress(self) -> None:
+        """A line a minute, for whoever watches."""
+        began_s, ledger = time.monotonic(), self.asking.ledger
+        while (gone_s := time.monotonic() - began_s) < self.span_s:
+            await asyncio.sleep(min(PROGRESS_S, self.span_s - gone_s))
+            found = ", ".join(f"{line}: {num}" for line, num in ledger.num_violations.items()) or "all in order"
+            print(f"{gone_s / 60:5.1f} min: {ledger.num_sent} sent, {found}", file=sys.stderr, flush=True)

@@ -83,7 +83,7 @@ class Wire:
         self._writer.transport.abort()
 
     def close(self) -> None:
-        self._writer.transport.abort() if self._writer.is_closing() else self._writer.close()
+        self._writer.close()
 
 
 @asynccontextmanager
