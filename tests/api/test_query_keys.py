@@ -7,7 +7,8 @@ import pytest
 from api.harness import Server, serving
 
 GETS = ("/", "/steps", "/steps/stream", "/steps/trace", "/requests/x", "/metrics", "/version", "/health",
-        "/health/live", "/health/ready", "/v1/models", "/v1/models/tiny", "/engine", "/docs", "/openapi.json")  # fmt: skip
+        "/health/live", "/health/ready", "/v1/models", "/v1/models/tiny", "/engine", "/docs",
+        "/openapi.json")  # fmt: skip
 POSTS = {
     "/basic_generate": {"prompt": "x"},
     "/generate": {"prompts": ["x"]},
