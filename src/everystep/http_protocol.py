@@ -12,36 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from everystep.errors import ClientTooSlow, EverystepError, InvalidRequest, TooManyConnections
+from everystep.http_connections import Connections, bound_unsent
 from everystep.http_deadlines import Deadline, WriteStall
 from everystep.http_framing import Framing
+from everystep.http_heads import announced_bytes, check_head, complaint, with_path
 from everystep.http_replies import closing_reply
+from everystep.http_unframed import Unframed
 
 logger = logging.getLogger(__name__)
 
 LINGER_S = 5.0  # an answer to a client that is still sending would be lost if the connection were closed at once
-UNSENT_BYTES = 65536  # that the kernel takes for a client who reads slowly; its own bound is megabytes
 BLANKS = b"\r\n"
-
-
-@dataclass
-class Connections:
-    """What all connections of a server share."""
-
-    client_timeout_s: float
-    keep_alive_s: float
-    max_open: int
-    max_refused: int  # connections beyond ``max_open`` that are told so; those beyond both are cut
-    max_ahead_bytes: int  # that a client may send while its request is being answered
-    keeps_alive: bool = True  # False at the server's end
-    refused: set[asyncio.Protocol] = field(default_factory=set)
 
 
 class _Outlet:
@@ -73,7 +60,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         num_open = len(self.connections)
         super().connection_made(transport)
-        _bound_unsent(transport)
+        bound_unsent(transport)
         self._outlet = _Outlet(self)
         self._stall = WriteStall(self.loop, transport, self._shared.client_timeout_s, self._give_up)
         if num_open >= self._shared.max_open:
@@ -108,9 +95,13 @@ class HttpConnection(HttpToolsProtocol):
         self._arriving.clear()
         self._stall.start()  # what is still to be sent keeps the transport open
 
+    def _has_request(self) -> bool:
+        """Whether the application has a request whose answer isn't complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _forget_request(self) -> None:
         """The application learns that nobody listens any more."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._has_request():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.flow.resume_writing()
@@ -130,13 +121,17 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write_eof()
         self._arriving.set(min(LINGER_S, self._shared.client_timeout_s), self.transport.abort)
 
+    def stop_keeping_alive(self) -> None:
+        """The answer that is being made, if one is, will be the last."""
+        if self._has_request():
+            self._keeps_alive = self.cycle.keep_alive = False
+
     def shutdown(self) -> None:
         """For the server at its end."""
+        self.stop_keeping_alive()
         if self._is_ending:
             self.transport.close()
-        elif self.cycle is not None and not self.cycle.response_complete:
-            self._keeps_alive = self.cycle.keep_alive = False
-        else:
+        elif not self._has_request():
             self.end()
 
     # --- bytes in --------------------------------------------------------------------------------
@@ -160,13 +155,12 @@ class HttpConnection(HttpToolsProtocol):
             self._arriving.set(self._shared.client_timeout_s, self._on_slow_sender)
 
     def _is_answering(self) -> bool:
-        return self._is_between and self.cycle is not None and not self.cycle.response_complete
+        return self._is_between and self._has_request()
 
     def _parse_some(self) -> None:
         if self._is_between:
-            while self._unread[:1] and self._unread[0] in BLANKS:  # some clients send an empty line behind a body
-                del self._unread[0]
-            if not self._unread:
+            if self._unread[0] in BLANKS:  # some clients send an empty line behind a body
+                self._unread = self._unread.lstrip(BLANKS)
                 return
             self._is_between = False
             self._arriving.clear()
@@ -176,7 +170,7 @@ class HttpConnection(HttpToolsProtocol):
             if self._ignores_upgrade:
                 self._read_body_in_spite_of_upgrade()
         except httptools.HttpParserError as error:
-            raise _complaint(error) from error
+            raise complaint(error) from error
 
     def _on_slow_sender(self) -> None:
         if self.flow.read_paused:  # the application takes its time
@@ -188,7 +182,7 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, error: EverystepError) -> None:
         """Answer in the application's stead, if it hasn't begun to."""
         logger.debug("a connection is ended: %s", error.message)
-        is_begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        is_begun = self._has_request() and self.cycle.response_started
         self._forget_request()
         if is_begun:
             self.transport.abort()
@@ -210,25 +204,18 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        self._check_head()
-        num_bytes = _announced_bytes(self.headers)
+        check_head(self.parser.get_http_version(), self.headers)
+        self.url = with_path(self.url)
+        num_bytes = announced_bytes(self.headers)
         self._ignores_upgrade = self.parser.should_upgrade() and num_bytes != 0
         super().on_headers_complete()
         self._framing.start_body(num_bytes)
         self.cycle.transport = self._outlet  # type: ignore[assignment]
+        if self.parser.get_http_version() == "1.0":
+            self.cycle.waiting_for_100_continue = False
+            self.cycle.send = Unframed(self.cycle)  # type: ignore[method-assign]
         # An answer before the body has come whole says that the connection ends with it.
         self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
-
-    def _check_head(self) -> None:
-        version = self.parser.get_http_version()
-        if version not in ("1.0", "1.1"):
-            raise InvalidRequest(f"HTTP/{version} isn't spoken here; HTTP/1.1 is")
-        num_hosts = sum(name == b"host" for name, _ in self.headers)
-        if num_hosts > 1 or (num_hosts == 0 and version == "1.1"):
-            raise InvalidRequest(f"a request has one Host header, this one {num_hosts}")
-        url = httptools.parse_url(self.url)
-        if url.path is None:  # http://host, or http://host?query
-            self.url = b"/" + (b"?" + url.query if url.query else b"")
 
     def on_body(self, body: bytes) -> None:
         self._framing.saw_body(len(body))
@@ -257,7 +244,7 @@ class HttpConnection(HttpToolsProtocol):
         Some clients ask for HTTP/2 so in each first request.
         """
         self._ignores_upgrade = False
-        num_bytes = _announced_bytes(self.headers)
+        num_bytes = announced_bytes(self.headers)
         framing = b"transfer-encoding: chunked" if num_bytes is None else b"content-length: %d" % num_bytes
         self.parser = httptools.HttpRequestParser(_BodyOnly(self))
         self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
@@ -285,14 +272,6 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def _bound_unsent(transport: asyncio.Transport) -> None:
-    """What isn't on its way yet waits on our side, where its progress is watched."""
-    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-    sock = transport.get_extra_info("socket")
-    if option is not None and sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
-
-
 class _BodyOnly:
     """Passes on what a parser finds behind a head."""
 
@@ -301,17 +280,3 @@ class _BodyOnly:
         self.on_chunk_header = connection.on_chunk_header
         self.on_chunk_complete = connection.on_chunk_complete
         self.on_message_complete = connection.on_message_complete
-
-
-def _announced_bytes(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """The body's length; ``None`` for chunks.  The parser has refused whatever contradicts itself."""
-    named = dict(headers)
-    return None if b"transfer-encoding" in named else int(named.get(b"content-length", b"0"))
-
-
-def _complaint(error: httptools.HttpParserError) -> EverystepError:
-    """What the parser, or one of its callbacks, has against the request.  The words hold nothing of the client's."""
-    if isinstance(cause := error.__context__, EverystepError):
-        return cause
-    words = "its target can't be read" if isinstance(error, httptools.HttpParserCallbackError) else str(error)
-    return InvalidRequest(f"this isn't HTTP/1.1: {words}")

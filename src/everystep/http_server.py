@@ -14,9 +14,10 @@ from typing import Any
 import uvicorn
 
 from everystep.config import Settings
+from everystep.http_connections import Connections
 from everystep.http_framing import MAX_HEAD_BYTES
 from everystep.http_limits import BACKLOG, MAX_REFUSED, room_for_connections
-from everystep.http_protocol import Connections, HttpConnection
+from everystep.http_protocol import HttpConnection
 
 KEEP_ALIVE_S = 75  # above the usual minute of clients and proxies, so that they close first
 CLOSING_S = 2  # streams that never end of themselves (/steps/stream) get this long to close at the server's end
@@ -40,6 +41,9 @@ class HttpServer(uvicorn.Server):
         Idle connections stay until the server ends: a request may be on its way, and is owed its 503.
         """
         self._shared.keeps_alive = False
+        for connection in self.server_state.connections:
+            if isinstance(connection, HttpConnection):
+                connection.stop_keeping_alive()
 
 
 def _config(app: Any, settings: Settings, shared: Connections) -> uvicorn.Config:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from cli.served import Server, serving
+from cli.served import TINY, Server, serving
 from cli.wire import Wire, request
 from everystep.config import Settings
 from everystep.http_limits import MAX_REFUSED, OTHER_FILES, room_for_connections
@@ -139,10 +139,10 @@ def test_150_headers_of_400_bytes_are_fine(server: Server) -> None:
 
 
 # --- requests of unusual form --------------------------------------------------------------------
-@pytest.mark.parametrize("target", ["http://tiny/health", "http://tiny:80/health?x=1", "/health#part"])
+@pytest.mark.parametrize("target", ["http://tiny/health", "http://tiny:80/steps?limit=1", "/health#part"])
 def test_a_target_may_be_a_whole_url(server: Server, target: str) -> None:
     with Wire(server.url) as wire:
-        assert wire.ask("GET", target).status == 200
+        assert wire.ask("GET", target, x_api_key=KEY).status == 200
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,18 @@ def test_an_http_1_0_client_gets_its_answer_and_the_end(server: Server) -> None:
     said = sent(server, b"GET /health HTTP/1.0\r\n\r\n" + HEALTH)
     assert said.startswith(b"HTTP/1.1 200 ")
     assert said.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_an_http_1_0_client_gets_no_chunks(server: Server, streams: bool) -> None:
+    body = {"model": str(TINY), "prompt": "a b c", "max_tokens": 3, "stream": streams}
+    with Wire(server.url) as wire:
+        assert wire.ask("GET", "/health").status == 200
+        wire.send(request("POST", "/v1/completions", body, {"x-api-key": KEY}).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        reply = wire.read_reply()
+    assert reply.status == 200
+    assert "transfer-encoding" not in reply.headers
+    assert reply.body.endswith(b"data: [DONE]\n\n" if streams else b"}")
 
 
 def test_head_has_no_body_and_leaves_the_connection_in_order(server: Server) -> None:

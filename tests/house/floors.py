@@ -23,7 +23,8 @@ FLOORS = {
     "api": 3, "bench": 3,
     "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
     "flags": 4, "interrupts": 4, "progress": 4, "serve": 4, "http_server": 4, "http_protocol": 4,
-    "http_framing": 4, "http_deadlines": 4, "http_replies": 4, "http_limits": 4, "exposure": 4,
+    "http_framing": 4, "http_deadlines": 4, "http_replies": 4, "http_limits": 4, "http_unframed": 4,
+    "http_connections": 4, "http_heads": 4, "exposure": 4,
     "llm": 4, "schedule_replay": 4,
     "deploy": 4,
 }  # fmt: skip
@@ -46,7 +47,7 @@ LIBRARIES = {
     "fastapi": {"api", "deploy"},
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
-    "uvicorn": {"http_server", "http_protocol", "bench", "deploy"},
+    "uvicorn": {"http_server", "http_protocol", "http_unframed", "bench", "deploy"},
     "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
     "httpx": {"bench", "engine"},
     "rich": {"bench", "progress"},
