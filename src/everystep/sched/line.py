@@ -1,8 +1,31 @@
 """The waiting line: ranked by priority that improves with waiting, then by arrival.
 
 Owns the order.  Ageing is linear, so the order of two waiting sequences never changes: the rank is fixed at arrival
-and time needn't be known.  A bound on waiting follows: nobody is overtaken by arrivals later than
-``ageing_s`` × (difference of priorities).
+and time needn't be known.
+
+**The bound on waiting.**  Let ``s`` have priority ``p`` and have arrived at ``a``; let ``p0`` be the best priority that
+comes.
+
+1. *Overtaking.*  Who sits down while ``s`` waits ranks before it, so ``t`` with priority ``q`` came no later than
+   ``a + ageing_s × (p − q)``: each policy takes from the head of the line and passes nobody by.  After
+   ``d = a + ageing_s × (p − p0)`` nobody who comes can go before ``s``.
+2. *Progress.*  The best-ranked live sequence of a lane, alone on its pool, ends within ``T`` steps of the lane.  Let
+   ``M`` be the largest ``max_tokens``, ``L`` the longest text, ``N`` the seats, ``B`` the token budget.  Static: the
+   running round ends within ``M`` steps, then it is in the next one: ``T = 2M``.  Per token: nobody is admitted before
+   it, all who sit have ended after ``M`` steps: ``T = 2M``.  Continuous: nobody is admitted before it; of each step
+   with an unread prompt ``B − N + 1`` tokens at least are read, the best-ranked prompt's first, and all others
+   decode, so who sits is out after ``N·L/(B − N + 1) + M`` steps (those preempted, earlier), and then it needs
+   ``L/(B − N + 1) + M``; a better-ranked one is never preempted for a worse.
+3. *So* at ``d`` the ``n`` live sequences that rank before ``s`` are all that ever will, and ``s`` ends within
+   ``(n + 1) × T`` steps of its lane from then on; ``n`` is bounded by the door (``--max-queue``).
+
+Lanes that share a pool wait for each other's blocks: the oldest claim gathers them
+(:meth:`~everystep.sched.blocks.BlockPool.num_admittable`), so each lane's head waits for what sits elsewhere, and for
+one head of each other lane, to end.  A running sequence that others leave no block is preempted, but admission gives it
+blocks for one token more than it has, so that it gets on each time.  Hence a coarse bound, in steps of all lanes: the
+number of lanes × the sum of their ``T`` × ``M`` in the place of ``T``.
+
+The fuzz asserts 1 and 3 at each step (``tests/fuzzing/promises.py``).
 """
 
 from __future__ import annotations
