@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from everystep.engine.client import EngineClient
-from everystep.errors import EngineUnavailable, InvalidParameter, QueueFull, QueueTimeout, RequestTimeout
+from everystep.engine.client import EngineClient, open_requests
+from everystep.errors import ClientTooSlow, EngineUnavailable, InvalidParameter, QueueFull, QueueTimeout, RequestTimeout
 from everystep.runner.fake import FakeRunner, generate
 from everystep.types import FinishReason
 
@@ -310,3 +310,19 @@ async def test_one_that_was_preempted_waits_without_a_queue_deadline_and_takes_n
         tokens, ends = await collect(generation)
     assert {end.finish_reason for end in ends.values()} == {FinishReason.LENGTH}
     assert [tokens[f"r-{i}"] for i in range(2)] == [generate(prompt, 10, VOCAB) for prompt in prompts]
+
+
+async def test_a_reader_that_takes_nothing_in_is_given_up_when_too_much_waits_for_it(start, make_request, monkeypatch):
+    monkeypatch.setattr(open_requests, "MAX_UNREAD", 20)
+    client = await start()
+    generation = client.submit(make_request((1,), (2,), n=2, max_tokens=300))
+    async with asyncio.timeout(30):
+        await client._requests.all_ended.wait()
+    assert generation.num_unread == 21 + 4
+    _, ends = await collect(generation)
+    assert {(end.finish_reason, type(end.failure)) for end in ends.values()} == {(FinishReason.ABORTED, ClientTooSlow)}
+    assert len(ends) == 4
+    async with client.submit(make_request(request_id="next", max_tokens=1)) as following:
+        await collect(following)
+    last = client.observer.step_log.since(client._last_step - 1, 10)["steps"][-1]
+    assert [row["request_id"] for row in last["rows"]] == ["next"]

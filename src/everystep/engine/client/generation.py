@@ -1,7 +1,7 @@
 """One accepted request as its handler holds it: an async stream of deltas that aborts when it is left.
 
-Owns the buffer between the engine's reader and the handler; it can't outgrow the request's own tokens.  Ignorant of
-where deltas come from.
+Owns the buffer between the engine's reader and the handler; whoever fills it sees to its bound.  Ignorant of where
+deltas come from.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class Generation:
     def abort(self) -> None:
         """Take back every choice that hasn't ended.  Safe to call again."""
         self._abort(self)
+
+    @property
+    def num_unread(self) -> int:
+        """Deltas that came and haven't been taken."""
+        return len(self._deltas)
 
     def put(self, delta: Delta) -> None:
         """For the engine client alone."""

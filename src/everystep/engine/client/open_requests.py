@@ -15,6 +15,7 @@ from everystep.engine.client.generation import Generation
 from everystep.engine.codec import ToWorker
 from everystep.engine.door import Line
 from everystep.errors import (
+    ClientTooSlow,
     EngineFailed,
     EngineUnavailable,
     EverystepError,
@@ -26,6 +27,7 @@ from everystep.messages import Abort, Delta, FailureKind, GenerationRequest, Seq
 from everystep.observe.observer import Observer
 from everystep.types import FinishReason, TokenEvent
 
+MAX_UNREAD = 32_768  # deltas of one request, of 0.3 kB each, that wait for a reader
 FAILURES: dict[FailureKind, type[EverystepError]] = {
     FailureKind.REFUSED: InvalidRequest,
     FailureKind.UNAVAILABLE: EngineUnavailable,
@@ -113,11 +115,18 @@ class OpenRequests:
                 self._observer.token(event.sequence_id, now_s)
             delta = choice.take(event)
             if delta.finish_reason is None:
-                self._owners[event.sequence_id].put(delta)
+                self._hand_over(delta, self._owners[event.sequence_id])
                 continue
             self._finish(choice, delta)
             if event.finish_reason is None:  # a stop string: the worker doesn't read text
                 self._send(choice.submit.policy, Abort(event.sequence_id, FinishReason.STOP))
+
+    def _hand_over(self, delta: Delta, generation: Generation) -> None:
+        """To whoever reads the request's deltas; one who doesn't take them in can't have all kept for him."""
+        generation.put(delta)
+        if generation.num_unread > MAX_UNREAD:
+            late = ClientTooSlow(f"{MAX_UNREAD} tokens were generated that the client hasn't taken in")
+            self._end(generation.choices, FinishReason.ABORTED, late)
 
     def fail(self, failures: Iterable[SequenceFailure]) -> None:
         """Sequences that failed alone."""
