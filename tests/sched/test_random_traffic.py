@@ -59,15 +59,15 @@ def impatient_stream(
     is_order_checked: bool = True,
     is_seated_first: bool = False,
 ) -> Stage:
-    """One of the worst priority comes first; then one of the best at every step, more than a lane can serve."""
+    """One of the worst priority comes first; of the best there are always more than a lane has seats."""
     stage = Stage(replace(SCENES[lane], num_blocks=10), folder / "played", folder / "failed", make_lanes)
     if not is_order_checked:
         stage.promises.check_order = lambda lane, plan: None  # type: ignore[method-assign]
     stage.submit("patient", lane, (1, 2, 3), max_tokens=6, ignore_eos=True, priority=MAX_PRIORITY)
     if is_seated_first:
         stage.step()
-    for i in range(400):
-        for j in range(4 if i == 0 else 1):
+    for i in range(1000):
+        for j in range(6 - len(stage.alive)):
             stage.submit(f"{i} {j}", lane, (i % 50, j, 3), max_tokens=6, ignore_eos=True)
         stage.step()
         stage.now_s += first_pause_s if i == 0 else 1.0
