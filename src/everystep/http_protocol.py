@@ -132,6 +132,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_ending:
             self.transport.close()
         elif not self._has_request():
+            self._is_between = True  # half a head is no reason to linger: nothing was said that could be lost
+            self._unread.clear()
             self.end()
 
     # --- bytes in --------------------------------------------------------------------------------
