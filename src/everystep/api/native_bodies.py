@@ -10,11 +10,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from everystep.api.first_fault import Texts, TokenIds, only_first_unknown
+from everystep.api.ranges import MaxTokens, Seed, Stop, Stops, Temperature, TopK, TopP, Whole
 
 DEFAULT_MAX_TOKENS = 20
 
 # What crosses to the worker is a 64-bit number; more than this no priority needs.
-Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, description="lower goes first")]
+Priority = Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1, description="lower goes first")]
 TimeoutS = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 TIMEOUT_WORDS = "seconds that the request may take in all; at most --request-timeout, which is the default"
 
@@ -33,14 +34,14 @@ class Body(BaseModel):
 class NativeOptions(Body):
     """What all four native endpoints take beside the prompt."""
 
-    max_tokens: int = Field(
+    max_tokens: MaxTokens = Field(
         DEFAULT_MAX_TOKENS, description="most tokens generated; if left out, less where the context has less room"
     )
-    temperature: float = Field(0.0, description="0 is greedy")
-    top_p: float = 1.0
-    top_k: int | None = Field(None, description="0 or null: off")
-    seed: int | None = Field(None, description="same seed, same text")
-    stop: str | Texts | None = Field(None, description="strings that end the text; they aren't part of it")
+    temperature: Temperature = Field(0.0, description="0 is greedy")
+    top_p: TopP = 1.0
+    top_k: TopK | None = Field(None, description="0 or null: off")
+    seed: Seed | None = Field(None, description="same seed, same text")
+    stop: Stop | Stops | None = Field(None, description="strings that end the text; they aren't part of it")
     ignore_eos: bool = Field(False, description="go on behind the end of the text")
     priority: Priority = 0
     timeout_s: TimeoutS | None = Field(None, description=TIMEOUT_WORDS)

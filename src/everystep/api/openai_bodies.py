@@ -13,8 +13,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from everystep.api.first_fault import MAX_MESSAGES, AtFirst, Texts, TokenBiases, check_num_parts
+from everystep.api.first_fault import MAX_MESSAGES, AtFirst, TokenBiases, check_num_parts
 from everystep.api.native_bodies import TIMEOUT_WORDS, Body, Priority, TimeoutS
+from everystep.api.ranges import (
+    Choices,
+    Logprobs,
+    MaxTokens,
+    MaxTokensOrNone,
+    MinP,
+    MinTokens,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Stop,
+    Stops,
+    Temperature,
+    TopKOrOff,
+    TopP,
+    TruncateTo,
+)
 from everystep.errors import UnsupportedOption
 
 
@@ -48,25 +65,25 @@ class OpenAIOptions(Body):
     """Fields of both endpoints.  ``null`` is as good as absent, as in OpenAI's API."""
 
     model: str
-    n: int | None = None
-    stop: str | Texts | None = None
-    seed: int | None = None
-    temperature: float | None = Field(None, description="default 1")
-    top_p: float | None = None
-    max_tokens: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    n: Choices | None = None
+    stop: Stop | Stops | None = None
+    seed: Seed | None = None
+    temperature: Temperature | None = Field(None, description="default 1")
+    top_p: TopP | None = None
+    max_tokens: MaxTokens | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: TokenBiases | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Label = None
     # extensions, named as in vLLM
-    top_k: int | None = Field(None, description="0 or -1: off")
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+    top_k: TopKOrOff | None = Field(None, description="0 or -1: off")
+    min_p: MinP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
     ignore_eos: bool | None = None
-    min_tokens: int | None = None
-    truncate_prompt_tokens: int | None = Field(None, description="keep only the prompt's last tokens")
+    min_tokens: MinTokens | None = None
+    truncate_prompt_tokens: TruncateTo | None = Field(None, description="keep only the prompt's last tokens")
     priority: Priority | None = None
     timeout_s: TimeoutS | None = Field(None, description=TIMEOUT_WORDS)
     policy: str | None = Field(None, description="a lane of this server (default: --default-policy)")
@@ -76,7 +93,8 @@ class CompletionBody(OpenAIOptions):
     """``/v1/completions``."""
 
     prompt: PromptField
-    logprobs: int | None = Field(None, description="report the drawn token and this many of the likeliest")
+    max_tokens: MaxTokensOrNone | None = Field(None, description="0: with echo, and no stream, the prompt alone")
+    logprobs: Logprobs | None = Field(None, description="report the drawn token and this many of the likeliest")
     echo: bool | None = None
     suffix: Undone = None
     best_of: Undone = None
@@ -112,9 +130,9 @@ class ChatBody(OpenAIOptions):
     messages: Annotated[list[Message], AtFirst(), BeforeValidator(check_num_parts)] = Field(
         min_length=1, max_length=MAX_MESSAGES
     )
-    max_completion_tokens: int | None = None
+    max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Logprobs | None = None
     metadata: Label = None
     response_format: Undone = None
     tools: Undone = None
