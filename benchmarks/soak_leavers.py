@@ -6,6 +6,7 @@ Owns one function for each kind, and what must come of it.  Ignorant of when and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,10 @@ GOES_ON = 64  # tokens of a stream that is left
 WIDE_N, WIDE_LOGPROBS = 4, 5  # of a stream that fills every buffer on its way
 FREED_ASK_S = 0.1
 SEND_PAUSE_S = 0.05
+DROP_MARGIN_S = 3.0
+MOST_BUFFERED = 16 * 2**20  # by the kernel, on both sides, and by us
+WATCH_S = 5.0
+STEP_STREAMS = ("/steps/stream",) * 4 + ("/steps/stream?since=-1",)
 GONE = (ConnectionError, EOFError, asyncio.IncompleteReadError)
 
 
@@ -48,6 +53,8 @@ class Leavers:
             "closes its sending side": self._half_closes,
             "reads slowly": self._reads_slowly,
             "reads nothing": self._reads_nothing,
+            "reads nothing of megabytes": self._reads_nothing_of_much,
+            "watches the steps and leaves": self._watches_steps,
             "sends slowly, yet in time": self._sends_slowly,
             "never ends its headers": self._never_ends_headers,
             f"{NUM_IDLE} idle connections": self._idles,
@@ -184,17 +191,47 @@ class Leavers:
         self._end(entry, End.LEFT, is_taken=True)
         await self._see_freed("reads nothing", headers["x-generation-id"])
 
-    async def _sends_slowly(self) -> None:
-        data = request_bytes("/tokenize", {"prompt": "a slow sender"}, self.server.headers)
-        entry = self._enter("sends slowly, yet in time", None)
-        pause_s = min(SEND_PAUSE_S, self.client_timeout_s / 4 / len(data))
+    async def _reads_nothing_of_much(self) -> None:
+        """More than buffers hold: it must be dropped, or the server would hold it for as long as the client likes."""
+        entry = self._enter("reads nothing of megabytes", None)
+        async with connected(self.server.port, is_small=True) as wire:
+            await wire.send(request_bytes("/steps/trace", None, {**self.server.headers, "Connection": "close"}))
+            await asyncio.sleep(1.5 * self.client_timeout_s + DROP_MARGIN_S)
+            try:
+                body = await wire.read_to_end()
+            except ConnectionError:
+                body = b""
+        is_whole = body.endswith(b"\r\n0\r\n\r\n")
+        if is_whole and len(body) > MOST_BUFFERED:
+            self.ledger.violate("readers of nothing that weren't dropped", f"{len(body)} bytes came after all")
+        self._end(entry, End.ANSWERED if is_whole else End.DROPPED)
+
+    async def _watches_steps(self) -> None:
+        entry = self._enter("watches the steps and leaves", None)
         async with connected(self.server.port) as wire:
-            for place in range(len(data)):
-                await wire.send(data[place : place + 1])
-                await asyncio.sleep(pause_s)
+            await wire.send(request_bytes(self.rng.choice(STEP_STREAMS), None, self.server.headers))
+            status, _ = await wire.read_head()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.rng.uniform(0.1, WATCH_S)):
+                    async for _ in wire.chunks():
+                        pass
+        self._end(entry, End.LEFT if status == 200 else End.LOST, f"status {status}")
+
+    async def _sends_slowly(self) -> None:
+        """A few bytes at a time, by the clock: a busy client isn't to be late by the sum of its own delays."""
+        data = request_bytes("/tokenize", {"prompt": "a slow sender"}, self.server.headers)
+        entry, num_sent, span_s = self._enter("sends slowly, yet in time", None), 0, self.client_timeout_s / 4
+        async with connected(self.server.port) as wire:
+            while num_sent < len(data):
+                due = 1 + int(len(data) * (time.monotonic() - entry.sent_s) / span_s)
+                await wire.send(data[num_sent:due])
+                num_sent = max(num_sent, due)
+                await asyncio.sleep(SEND_PAUSE_S)
+            took_s = time.monotonic() - entry.sent_s
             reply = await wire.read_reply()
-        is_right = reply.status in (200, 503)
-        self._end(entry, End.ANSWERED if is_right else End.LOST, f"status {reply.status}: {reply.body!r:.200}")
+        is_right = reply.status in (200, 503) or took_s > self.client_timeout_s
+        words = f"sent in {took_s:.1f} s: {reply.status} {reply.body!r:.200}"
+        self._end(entry, End.ANSWERED if is_right else End.LOST, words)
 
     async def _never_ends_headers(self) -> None:
         """A header a second, for ever: the server must end it (408 or just so) at its deadline for slow clients."""
