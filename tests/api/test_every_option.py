@@ -7,22 +7,16 @@ in the reply; there what the engine was asked for counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 
-from api.harness import EOS_ID, MODEL, chunks
-from everystep.api import create_app
+from api.harness import EOS_ID, chunks
+from api.real_model import Asked, asking
 from everystep.api.native_bodies import Body, DetokenizeBody, NativeOptions, PromptBody, PromptsBody, VllmBody
 from everystep.api.openai_bodies import ChatBody, CompletionBody, ContentPart, Message, NotDone, StreamOptions
-from everystep.config import Settings
-from everystep.engine.client import EngineClient
-from everystep.messages import GenerationRequest
 
 TOKEN = 70  # any: what its bias of 100 draws for certain
 LAST_WORD = {"logit_bias": {str(EOS_ID): 100}}  # the model ends at once, unless an option keeps it from that
@@ -50,6 +44,7 @@ SAMPLING = {
     "echo": Probe(True),
     "priority": Probe(3),
     "policy": Probe("static"),
+    "timeout_s": Probe(1e-6),
 }
 OPENAI = SAMPLING | {
     "model": Probe("another"),
@@ -94,53 +89,6 @@ ENDPOINTS: list[tuple[str, type[Body], dict[str, Any]]] = [
 
 def is_undone(kind: type[Body], name: str) -> bool:
     return NotDone() in kind.model_fields[name].metadata
-
-
-@dataclass
-class Asked:
-    """An application on a real model; it notes which lane and priority the engine was asked for."""
-
-    http: httpx.AsyncClient
-    requests: list[GenerationRequest]
-
-    async def shown(self, path: str, body: dict[str, Any]) -> tuple[Any, ...]:
-        """All that a request lets its client see, but its id and date; and what the engine was asked for."""
-        self.requests.clear()
-        reply = await self.http.post(path, json=body)
-        asked = [(request.policy, request.priority) for request in self.requests]
-        return reply.status_code, reply.headers["content-type"], _without_ids(reply.text), asked
-
-
-def _without_ids(text: str) -> list[Any]:
-    """Every JSON value of the reply; names that no two requests share left out."""
-
-    def plain(value: dict[str, Any]) -> dict[str, Any]:
-        return {name: part for name, part in value.items() if name not in ("id", "created", "sequence_id")}
-
-    blocks = [block.removeprefix("data: ") for block in text.split("\n\n") if block and not block.startswith(":")]
-    return [json.loads(block, object_hook=plain) if block.startswith("{") else block for block in blocks]
-
-
-@asynccontextmanager
-async def asking(tmp_path: Any) -> AsyncIterator[Asked]:
-    settings = Settings(
-        model=str(MODEL), served_model_name="tiny", runner="openvino", precision="f32", threads=1, cache_dir=tmp_path,
-        kv_cache_gib=0.01, prefix_cache=False, drain_timeout=0,
-    )  # fmt: skip
-    engine = EngineClient.in_process(settings)
-    requests: list[GenerationRequest] = []
-    take_in = engine.submit
-
-    def noted(request: GenerationRequest) -> Any:
-        requests.append(request)
-        return take_in(request)
-
-    engine.submit = noted  # type: ignore[method-assign]
-    app = create_app(engine=engine)
-    transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        await engine.wait_ready()
-        yield Asked(http, requests)
 
 
 @pytest.fixture(scope="module")
