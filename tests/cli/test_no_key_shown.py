@@ -25,6 +25,14 @@ WRONG = "marker-refused-0123456789"
 VLLM_KEY = "marker-onward-0123456789"
 PROMPT = "marker prompt that nobody logs"
 BASIC = base64.b64encode(f"user:{WRONG}".encode()).decode()
+BODIES: list[object] = [  # the sender may read his own words again; nobody else may
+    {"prompt": PROMPT, "max_tokens": KEY},
+    {"prompt": PROMPT, "api_key": KEY},
+    {"prompt": PROMPT, KEY: 1},
+    {"prompt": PROMPT, "policy": KEY},
+    {"prompt": {"key": KEY}},
+    KEY,
+]
 ONE = {"prompt": PROMPT, "max_tokens": 3}
 
 
@@ -128,7 +136,7 @@ def ask(wire: Wire, method: str, path: str, body: bytes | None, headers: dict[st
     return wire.read_to_end()
 
 
-@pytest.mark.parametrize("flags", [[], ["--log-json"]], ids=["lines", "json"])
+@pytest.mark.parametrize("flags", [[], pytest.param(["--log-json"], marks=pytest.mark.slow)], ids=["lines", "json"])
 def test_no_key_comes_back_in_logs_errors_metrics_recordings_or_other_processes(
     flags: list[str], tmp_path: Path
 ) -> None:
@@ -150,6 +158,9 @@ def test_no_key_comes_back_in_logs_errors_metrics_recordings_or_other_processes(
                 with contextlib.suppress(ConnectionError):
                     shown[f"broken {number}"] = wire.read_to_end().decode("latin-1")
         with httpx.Client(base_url=server.url, headers={"x-api-key": KEY}, timeout=DEADLINE_S) as client:
+            for path in ("/basic_generate", "/v1/completions", "/v1/chat/completions"):
+                for body in BODIES:
+                    assert 400 <= client.post(path, json=body).status_code < 500
             for path in (
                 "/metrics",
                 "/steps?limit=1000",
@@ -178,23 +189,3 @@ def test_no_key_comes_back_in_logs_errors_metrics_recordings_or_other_processes(
     assert leaks == set()
     for name, text in shown.items():
         assert PROMPT not in text, name
-
-
-def test_a_key_in_a_body_is_said_to_its_sender_at_most_and_not_logged(tmp_path: Path) -> None:
-    bodies = [
-        {"prompt": PROMPT, "max_tokens": KEY},
-        {"prompt": PROMPT, "api_key": KEY},
-        {"prompt": PROMPT, KEY: 1},
-        {"prompt": PROMPT, "policy": KEY},
-        {"prompt": {"key": KEY}},
-        KEY,
-    ]
-    with talking(tmp_path) as server:
-        with httpx.Client(base_url=server.url, headers={"x-api-key": KEY}, timeout=DEADLINE_S) as client:
-            for path in ("/basic_generate", "/v1/completions", "/v1/chat/completions"):
-                for body in bodies:
-                    assert 400 <= client.post(path, json=body).status_code < 500
-            metrics = client.get("/metrics").text
-        assert server.end() == 0
-    assert KEY not in server.said + metrics
-    assert PROMPT not in server.said + metrics
