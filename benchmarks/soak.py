@@ -28,7 +28,7 @@ from soak_end import Ending
 from soak_harm import Harmer
 from soak_leavers import Leavers
 from soak_ledger import Ledger
-from soak_report import as_rows, growths, must_be_0, quantiles, recovery, sheet
+from soak_report import as_rows, course, growths, must_be_0, quantiles, recovery, sheet
 from soak_requests import WORDS, Draw, Facts, controls
 from soak_server import Server
 from soak_traffic import Traffic
@@ -148,7 +148,7 @@ class Soak:
             "minutes": span_s / 60, "seed": self.options.seed, "about": self.options.about, "load": load,
             "book": ledger.as_json(), "faults": faults, "recovery": recovery(self.harmer.done),
             "bad_input": {**self.bad.num_tried, "different ones": len(self.bad.names)}, "must_be_0": must_be_0(ledger),
-            "memory": as_rows(memory), "exit_status": status, "environment": environment(),
+            "memory": as_rows(memory), "course": course(self.watch.samples), "exit_status": status, "environment": environment(),
             "violations": {
                 line: {"times": times, "examples": ledger.violations[line]}
                 for line, times in ledger.num_violations.items() if times

@@ -67,6 +67,20 @@ def growths(samples: Sequence[Sample]) -> list[Growth]:
     return [each for each in found if each is not None]
 
 
+def course(samples: Sequence[Sample]) -> list[dict[str, float | None]]:
+    """Memory over time, thinned, for whoever wants to draw it."""
+    thin = samples[:: 1 + len(samples) // MOST_POINTS]
+    return [
+        {
+            "at_s": round(sample.at_s - samples[0].at_s, 1),
+            "server_mib": round(sample.server.uss_mib, 2) if sample.server else None,
+            "worker_mib": round(sample.worker.uss_mib, 2) if sample.worker else None,
+            "num_open": sample.num_open,
+        }
+        for sample in thin
+    ]
+
+
 def quantiles(values: Sequence[float]) -> dict[str, float | None]:
     if len(values) < 2:
         return dict.fromkeys(("median", "p99", "max"), max(values, default=None))
