@@ -18,6 +18,7 @@ from everystep.api.generations import MAX_LOGGED_CHARS
 from everystep.api_keys import MAX_KEYS, MAX_LENGTH, SHORT
 from everystep.cli import commands
 from everystep.config import Settings
+from everystep.engine.client.open_requests import MAX_UNREAD
 from everystep.engine.client.patience import USUAL
 from everystep.errors import ConfigError, EverystepError, ModelError
 from everystep.http_framing import MAX_HEAD_BYTES
@@ -119,6 +120,7 @@ def test_the_numbers_are_the_codes() -> None:
     assert f"first {MAX_LOGGED_CHARS:,} characters" in DOC
     assert f"at most {MAX_LENGTH:,} of them; under {SHORT} are warned of" in DOC
     assert f"up to\n{MAX_KEYS} keys" in DOC
+    assert f"{MAX_UNREAD:,} tokens behind" in DOC
     assert "After six the server says so" in DOC
     assert USUAL.max_failures == 6
     assert f"another starts after {USUAL.first_back_off_s:g} s" in DOC
