@@ -17,6 +17,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from soak_end import Ending
 from soak_harm import Harmer
 from soak_leavers import Leavers
 from soak_ledger import Ledger
-from soak_report import as_rows, course, growths, must_be_0, quantiles, recovery, sheet
+from soak_report import Growth, as_rows, course, growths, must_be_0, quantiles, recovery, sheet
 from soak_requests import WORDS, Draw, Facts, controls
 from soak_server import Server
 from soak_traffic import Traffic
@@ -106,7 +107,6 @@ class Soak:
         self.watch.start()
         say(f"{self.options.minutes:g} minutes of traffic ...")
         await self.traffic.run()
-        say("waiting for rest ...")
         say("asking again in quiet ...")
         await self.controls.ask_again()
         numbers = await self.ending.rest(self.harmer.num_ends)
@@ -117,43 +117,56 @@ class Soak:
 
     def _result(self, numbers: Numbers, status: int | None) -> dict[str, Any]:
         self.ending.read_log()
-        memory, span_s = growths(self.watch.samples), time.monotonic() - self.began_s
+        memory, ledger = growths(self.watch.samples), self.ledger
+        self._judge(memory)
+        recovered = recovery(self.harmer.done)
+        faults = {kind.removeprefix("fault: "): ends.total() for kind, ends in ledger.ends.items() if "fault" in kind}
+        return {
+            "minutes": (time.monotonic() - self.began_s) / 60,
+            "seed": self.options.seed,
+            "about": self.options.about,
+            "environment": environment(),
+            "load": self._load(numbers),
+            "book": ledger.as_json(),
+            "faults": faults | {f"worker: {kind}": one["times"] for kind, one in recovered.items()},
+            "recovery": recovered,
+            "bad_input": {**self.bad.num_tried, "different ones": len(self.bad.names)},
+            "must_be_0": must_be_0(ledger),
+            "memory": as_rows(memory),
+            "course": course(self.watch.samples),
+            "exit_status": status,
+            "violations": ledger.violated(),
+        }
+
+    def _judge(self, memory: Sequence[Growth]) -> None:
+        """What only the whole run can tell."""
         for one in memory:
             if one.span_s >= JUDGED_AFTER_S and one.low > self.options.max_growth:
                 self.ledger.violate("memory that grows", f"{one.who}: {one.mib_per_hour:+.0f} MiB/h")
-        live, ledger = quantiles(self.watch.live_s), self.ledger
-        load = {
-            "requests": ledger.num_sent,
-            "open at once, at most": ledger.max_open,
-            "streams at once, at most": ledger.max_streams,
+        if self.watch.num_unready:
+            self.ledger.violate("readiness lost without cause", f"{self.watch.num_unready} samples")
+
+    def _load(self, numbers: Numbers) -> dict[str, Any]:
+        live, watch = quantiles(self.watch.live_s), self.watch
+        return {
+            "requests": self.ledger.num_sent,
+            "open at once, at most": self.ledger.max_open,
+            "streams at once, at most": self.ledger.max_streams,
             "tokens": int(numbers["everystep_generation_tokens_total"]),
             "tokens found in the cache": int(numbers["everystep_prefix_cache_hit_tokens_total"]),
             "preemptions": int(numbers["everystep_preemptions_total"]),
-            "steps": self.watch.samples[-1].num_steps if self.watch.samples else 0,
+            "steps": int(numbers["everystep_step_seconds_count"]),
             "bursts": self.traffic.num_bursts,
             "arrivals left out": self.traffic.num_left_out,
             "controls compared": self.controls.num_compared,
-            "worst stall, unhurt (s)": self.watch.worst_stall_s,
-            "worst stall, worker hurt (s)": self.watch.worst_hurt_stall_s,
-            "seconds not ready, unhurt": self.watch.num_unready,
+            "worst stall, unhurt (s)": watch.worst_stall_s,
+            "worst stall, worker hurt (s)": watch.worst_hurt_stall_s,
             "/health/live, median (s)": live["median"],
             "/health/live, p99 (s)": live["p99"],
             "/health/live, worst (s)": live["max"],
             "beyond a request's own deadline, worst (s)": self.asking.max_late_s,
             "left stream's end known, worst (s)": self.leavers.max_freed_s,
         }
-        faults = {kind.removeprefix("fault: "): ends.total() for kind, ends in ledger.ends.items() if "fault" in kind}
-        faults |= {f"worker: {kind}": one["times"] for kind, one in recovery(self.harmer.done).items()}
-        return {
-            "minutes": span_s / 60, "seed": self.options.seed, "about": self.options.about, "load": load,
-            "book": ledger.as_json(), "faults": faults, "recovery": recovery(self.harmer.done),
-            "bad_input": {**self.bad.num_tried, "different ones": len(self.bad.names)}, "must_be_0": must_be_0(ledger),
-            "memory": as_rows(memory), "course": course(self.watch.samples), "exit_status": status, "environment": environment(),
-            "violations": {
-                line: {"times": times, "examples": ledger.violations[line]}
-                for line, times in ledger.num_violations.items() if times
-            },
-        }  # fmt: skip
 
 
 async def soak(options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:

@@ -140,6 +140,14 @@ class Ledger:
         if len(examples) < MOST_EXAMPLES:
             examples.append(words)
 
+    def violated(self) -> dict[str, dict[str, object]]:
+        """Each violated line, how often, and its first examples."""
+        return {
+            line: {"times": times, "examples": self.violations[line]}
+            for line, times in self.num_violations.items()
+            if times
+        }
+
     def accepted(self, policy: str) -> Bounds:
         """Of a lane, when no request is open."""
         return Bounds(self._taken[policy], self._taken[policy] + self._unsure[policy])
