@@ -44,7 +44,7 @@ def test_a_short_soak_ends_with_nothing_lost(tmp_path: Path) -> None:
     assert set(found["must_be_0"].values()) == {0}
     assert found["load"]["controls compared"] > 24, "more than those that were asked to learn the texts"
     assert found["book"]["ends"]["queue full (429)"] > 0, "bursts were above capacity"
-    assert len(found["recovery"]) == 4, "each kind of harm was done"
+    assert {"SIGKILL", "SIGSTOP, never continued"} <= set(found["recovery"])
     assert min(found["faults"].values()) > 0
     assert len(found["faults"]) > 13
 
