@@ -71,7 +71,7 @@ class HttpConnection(HttpToolsProtocol):
     def _turn_away(self) -> None:
         self.connections.discard(self)
         if len(self._shared.refused) >= self._shared.max_refused:
-            self.transport.abort()
+            self._cut()
             return
         self._shared.refused.add(self)
         self._is_between = False  # its request is on its way
@@ -104,7 +104,14 @@ class HttpConnection(HttpToolsProtocol):
         if self._has_request():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            self.cycle.waiting_for_100_continue = False
         self.flow.resume_writing()
+
+    def _cut(self) -> None:
+        """End at once, whatever is on its way."""
+        self._is_ending = True
+        self._forget_request()
+        self.transport.abort()
 
     def end(self) -> None:
         """Close behind what has been written, once the client has had a chance to read it."""
@@ -144,7 +151,7 @@ class HttpConnection(HttpToolsProtocol):
         self._advance()
         if len(self._unread) > self._shared.max_ahead_bytes:
             logger.info("a client sent %d bytes ahead of its answer: cut", len(self._unread))
-            self.transport.abort()
+            self._cut()
 
     def _advance(self) -> None:
         """Parse what has come, up to the end of a request that must be answered first."""
@@ -184,11 +191,10 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, error: EverystepError) -> None:
         """Answer in the application's stead, if it hasn't begun to."""
         logger.debug("a connection is ended: %s", error.message)
-        is_begun = self._has_request() and self.cycle.response_started
-        self._forget_request()
-        if is_begun:
-            self.transport.abort()
+        if self._has_request() and self.cycle.response_started:
+            self._cut()
             return
+        self._forget_request()
         self.transport.write(closing_reply(error, self._target(), self.server_state.default_headers))
         self.end()
 
@@ -271,7 +277,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         logger.info("a client took in nothing for %g s: its connection is ended", self._shared.client_timeout_s)
-        self.transport.abort()
+        self._cut()
 
 
 class _BodyOnly:

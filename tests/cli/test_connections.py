@@ -87,6 +87,9 @@ MALFORMED = {
     "an encoding that isn't chunks": post({"transfer-encoding": "gzip", "content-length": "2"}, b"{}"),
     "chunks within chunks": chunked(b"{}").replace(b": chunked", b": chunked, chunked"),
     "a chunk longer than it says": chunked(b"{}").replace(b"2\r\n", b"1\r\n", 1),
+    "a bad chunk that 100 should have been waited for": chunked(b"{}")
+    .replace(b"2\r\n", b"x\r\n", 1)
+    .replace(b"host: tiny", b"host: tiny\r\nexpect: 100-continue"),
     "a chunk of no length": chunked(b"{}").replace(b"2\r\n", b"\r\n", 1),
     "a chunk of a negative length": chunked(b"{}").replace(b"2\r\n", b"-2\r\n", 1),
 }
