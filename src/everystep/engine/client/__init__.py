@@ -99,7 +99,7 @@ class EngineClient:
         """Wait until the first engine won't be replaced any more; why, in words."""
         first = self._require().first
         await first.given_up.wait()
-        return EngineFailed(f"the engine can't go on: {first.last_words}")
+        return EngineFailed(first.status(is_draining=False, has_tokenizer=True).reason)
 
     @property
     def is_spawning(self) -> bool:

@@ -172,7 +172,7 @@ class Supervisor:
         self.phase = Phase.FAILED if give_up else Phase.RESTARTING
         self.last_words = words
         if give_up and self.info is not None:
-            self.last_words = f"ended {num_failures} times in a row without having served; the last time: {words}"
+            self.last_words = f"it ended {num_failures} times in a row without having served; the last time: {words}"
         level = logging.DEBUG if self._is_first and self.info is None else logging.ERROR
         then = "giving up" if give_up else f"the next starts in {back_off_s:g} s"
         logger.log(level, "%s ended (%d of %d in a row): %s; %s", self._who, num_failures, limit, words, then)
