@@ -33,7 +33,7 @@ from soak_report import Growth, as_rows, course, growths, must_be_0, quantiles, 
 from soak_requests import WORDS, Draw, Facts, controls
 from soak_server import Server
 from soak_traffic import Traffic
-from soak_watch import Numbers, Watch, read_numbers
+from soak_watch import Numbers, Watch, longest_step_s, read_numbers
 
 from everystep.bench.environment import environment
 from everystep.bench.signals import run_signalled
@@ -156,6 +156,7 @@ class Soak:
             "tokens found in the cache": int(numbers["everystep_prefix_cache_hit_tokens_total"]),
             "preemptions": int(numbers["everystep_preemptions_total"]),
             "steps": int(numbers["everystep_step_seconds_count"]),
+            "longest step, at most (s)": longest_step_s(numbers),
             "bursts": self.traffic.num_bursts,
             "arrivals left out": self.traffic.num_left_out,
             "controls compared": self.controls.num_compared,

@@ -42,6 +42,17 @@ def _labels(key: str) -> set[str]:
     return set(key[key.index("{") + 1 : -1].split(","))
 
 
+def longest_step_s(numbers: Numbers) -> float:
+    """The bound of the last bucket that holds a step: no step took longer."""
+    name = "everystep_step_seconds_bucket"
+    counts = {float(_bound(key)): value for key, value in numbers.items() if key.startswith(f"{name}{{")}
+    return min((bound for bound, value in counts.items() if value == max(counts.values())), default=0.0)
+
+
+def _bound(key: str) -> str:
+    return key.partition('le="')[2].partition('"')[0].replace("+Inf", "inf")
+
+
 def num_open(numbers: Numbers) -> float:
     return labelled(numbers, "everystep_num_requests_running") + labelled(numbers, "everystep_num_requests_waiting")
 

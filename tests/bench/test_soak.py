@@ -168,3 +168,12 @@ def test_a_scrape_that_doesnt_balance_is_seen(soak: dict[str, ModuleType]) -> No
     assert seen == []
     watch._balance(soak["soak_watch"].read_numbers(text % "1.0"))
     assert seen == ["scrapes that don't balance"]
+
+
+def test_the_longest_step_is_the_bound_of_the_last_bucket_that_holds_one(soak: dict[str, ModuleType]) -> None:
+    text = "".join(
+        f'everystep_step_seconds_bucket{{le="{bound}"}} {count}\n'
+        for bound, count in (("0.5", 7), ("1.0", 9), ("2.5", 9), ("+Inf", 9))
+    )
+    watch = soak["soak_watch"]
+    assert watch.longest_step_s(watch.read_numbers(text)) == 1.0
