@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.harness import Server, serving
+from api.harness import Call, Server, serving
 
 JSON = {"content-type": "application/json"}
 DEEP = b"[" * 200_000
@@ -146,3 +147,27 @@ async def test_replies_are_json_once(server: Server) -> None:
     reply: httpx.Response = await server.post("/basic_generate", prompt="x", max_tokens=1)
     assert isinstance(reply.json(), dict)
     assert reply.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/steps", "/steps/trace", "/version", "/v1/models", "/docs"])
+async def test_a_route_that_takes_no_body_refuses_a_large_one_all_the_same(small: Server, path: str) -> None:
+    reply = await small.http.request("GET", path, content=b" " * (LIMIT + 1), headers=JSON)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (413, "body_too_large")
+
+
+async def test_a_body_that_ends_before_its_announced_end_is_nobodys_and_no_error_of_ours(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Half(Call):
+        async def _receive(self) -> dict[str, Any]:
+            if not self._is_body_sent:
+                self._is_body_sent = True
+                return {"type": "http.request", "body": self.body, "more_body": True}
+            return {"type": "http.disconnect"}
+
+    for path in PATHS:
+        cut = Half(server.app, path, b'{"prompt": "x', {"content-length": "100"})
+        await cut.task
+        assert cut.status is None or cut.status < 500
+    assert server.runner.num_steps == 0
+    assert "unforeseen" not in caplog.text

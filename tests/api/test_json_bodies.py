@@ -38,9 +38,10 @@ async def test_a_body_of_too_many_lists_is_refused_in_our_shape_and_one_of_as_ma
     for path in ("/generate", "/v1/completions", "/tokenize"):
         body = b'{"prompt": ' + b"[" + b"[]," * MAX_CONTAINERS + b"[]]}"
         reply = await server.http.post(path, content=body, headers={"content-type": "application/json"})
-        assert reply.status_code == 400
+        is_openai = path.startswith("/v1/")
+        assert reply.status_code == (400 if is_openai else 422)
         assert reply.json()["error"] | {"code": ""} == {
-            "type": "invalid_request",
+            "type": "invalid_request" if is_openai else "malformed_body",
             "message": f"the body has {MAX_CONTAINERS + 3} lists and objects; at most {MAX_CONTAINERS} are read",
             "param": None,
             "code": "",

@@ -100,6 +100,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
             return reply
         case 413:
             return error_reply(BodyTooLarge(error.detail), path)
+        case 422:
+            malformed = InvalidRequest if path.startswith(OPENAI_PREFIX) else MalformedBody
+            return error_reply(malformed(error.detail), path)
     return error_reply(InvalidRequest(error.detail), path, status=error.status_code)
 
 

@@ -51,7 +51,7 @@ def _check_num_containers(body: bytes) -> None:
     """Raise for more lists and objects than a body may have, before any is made.  Text may hold as many brackets."""
     if _num_brackets(body) > MAX_CONTAINERS and (num := num_containers(body)) > MAX_CONTAINERS:
         # Of the exceptions raised while a body is read, the framework passes on its own kind alone.
-        raise HTTPException(400, f"the body has {num} lists and objects; at most {MAX_CONTAINERS} are read")
+        raise HTTPException(422, f"the body has {num} lists and objects; at most {MAX_CONTAINERS} are read")
 
 
 def num_containers(body: bytes) -> int:
