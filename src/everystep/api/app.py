@@ -29,6 +29,7 @@ from everystep.api import (
 )
 from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
+from everystep.api.openapi import describe
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope
 from everystep.config import Settings
@@ -38,7 +39,7 @@ from everystep.settings_sources import load_settings, with_file_keys
 from everystep.version import __version__
 
 DESCRIPTION = "An LLM inference server in which a policy decides, before every step, who shares the forward pass."
-ERROR_STATUSES = (400, 401, 404, 413, 422, 429, 500, 503, 504)
+ERROR_STATUSES = (400, 401, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503, 504)
 
 
 class ErrorFields(BaseModel):
@@ -85,6 +86,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     for router in _routers(engine):
         app.include_router(router)
     guard_plain_routes(app)
+    app.openapi = describe(app, engine)  # type: ignore[method-assign]
     return app
 
 

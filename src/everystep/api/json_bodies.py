@@ -25,6 +25,8 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         """The body's value.  Raises ``JSONDecodeError``, for which the framework has a place, whatever is wrong."""
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise HTTPException(415, "bodies are taken as they are: Content-Encoding isn't supported")
         body = await self.body()
         _check_num_containers(body)
         try:

@@ -52,7 +52,7 @@ def _add_whole(routes: APIRouter, engine: EngineClient) -> None:
     @routes.post("/generate", response_model=TextsReply, summary="Continue several prompts")
     async def generate(request: Request, body: PromptsBody) -> Response:
         lane = engine.lane(body.policy, WHOLE_LANE)
-        texts = await _texts(engine, request, body.prompts, body, lane) if body.prompts else []
+        texts = await _texts(engine, request, body.prompts, body, lane)
         return json_reply({"generated_texts": texts})
 
 
@@ -77,13 +77,16 @@ def _add_vllm(routes: APIRouter, engine: EngineClient) -> None:
         if VLLM_LANE not in engine.policies:
             raise VllmAbsent(absent_words())
         engine.check_ready(VLLM_LANE)
-        texts = await _texts(engine, request, body.prompts, body, VLLM_LANE) if body.prompts else []
+        texts = await _texts(engine, request, body.prompts, body, VLLM_LANE)
         return json_reply({"generated_texts": texts})
 
 
 async def _texts(
     engine: EngineClient, request: Request, texts: Sequence[str], body: NativeOptions, lane: str
 ) -> list[str]:
+    if not texts:
+        native_params(body, room=1)  # what can't be is refused all the same
+        return []
     prompts = await read_texts(engine, texts)
     generation = _submit(engine, request, prompts, body, lane)
     answers = await whole_answers(request, generation)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from everystep.api.first_fault import Texts, TokenIds, only_first_unknown
-from everystep.api.ranges import MaxTokens, Seed, Stop, Stops, Temperature, TopK, TopP, Whole
+from everystep.api.ranges import MaxTokens, Seed, Stop, Stops, Temperature, TopK, TopP, whole
 
 DEFAULT_MAX_TOKENS = 20
 
 # What crosses to the worker is a 64-bit number; more than this no priority needs.
-Priority = Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1, description="lower goes first")]
+Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, description="lower goes first"), BeforeValidator(whole)]
 TimeoutS = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 TIMEOUT_WORDS = "seconds that the request may take in all; at most --request-timeout, which is the default"
 

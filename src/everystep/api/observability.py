@@ -29,7 +29,9 @@ MAX_LAG_STEPS = 256  # a live reader that falls further behind skips ahead
 PING_S = 15  # a comment that no client sees; well below the minute after which proxies close idle connections
 READ_STEPS = 16  # steps read from the log between two looks at how far behind the reader is
 
-Since = Annotated[int, Query(description="steps after this one; -1: from the oldest")]
+SINCE_RANGE = {"minimum": -1, "maximum": 2**63 - 1}  # shown; refused in our own words
+LIMIT_RANGE = {"minimum": 1, "maximum": MAX_LIMIT}
+Since = Annotated[int, Query(description="steps after this one; -1: from the oldest", json_schema_extra=SINCE_RANGE)]
 
 
 class Watched(Protocol):
@@ -113,11 +115,11 @@ def _add_steps(routes: APIRouter, engine: Watched) -> None:
     @routes.get("/steps", tags=["observability"], summary="The step log after a step")
     async def steps(
         since: Since = -1,
-        limit: Annotated[int, Query(description=f"most steps returned, 1 to {MAX_LIMIT}")] = DEFAULT_LIMIT,
+        limit: Annotated[int, Query(description="most steps returned", json_schema_extra=LIMIT_RANGE)] = DEFAULT_LIMIT,
     ) -> StreamingResponse:
         _check_since(since)
         if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidParameter(f"limit={limit} must be from 1 to {MAX_LIMIT}", param="limit")
+            raise InvalidParameter(f"limit={limit!r:.40} must be from 1 to {MAX_LIMIT}", param="limit")
         page = engine.observer.step_log.since_as_json(since, limit)
         return StreamingResponse(page, media_type="application/json")
 
@@ -140,8 +142,8 @@ def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
 
 
 def _check_since(since: int) -> None:
-    if since < -1:
-        raise InvalidParameter(f"since={since} must be a step's number, or -1", param="since")
+    if not -1 <= since <= SINCE_RANGE["maximum"]:
+        raise InvalidParameter(f"since={since!r:.40} must be a step's number, or -1", param="since")
 
 
 async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[bytes]:

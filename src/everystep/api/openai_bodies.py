@@ -40,7 +40,8 @@ class NotDone:
     """Marks a field that is known, and refused unless it asks for nothing."""
 
 
-Undone = Annotated[Any, NotDone(), Field(description="not supported: refused unless it asks for nothing")]
+UNDONE_WORDS = "not supported: refused unless it asks for nothing"
+Undone = Annotated[Any, NotDone(), Field(description=UNDONE_WORDS)]
 Label = Annotated[Any, Field(description="a label of the caller's; has no effect on the answer")]
 PromptField = Annotated[
     Any,  # read by everystep.api.prompts: a union would be tried type by type, with a complaint for each of its items
@@ -48,9 +49,9 @@ PromptField = Annotated[
         {
             "anyOf": [
                 {"type": "string"},
-                {"type": "array", "items": {"type": "string"}},
-                {"type": "array", "items": {"type": "integer"}},
-                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}, "minItems": 1},
             ]
         }
     ),

@@ -18,7 +18,7 @@ MAX_INT = 2**31 - 1
 EXACT = 2.0**53  # beyond it a float may stand for another number than was meant
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     is_whole = type(value) is float and abs(value) <= EXACT and value.is_integer()
     return int(value) if is_whole else value
 
@@ -27,7 +27,7 @@ def _shown(**range_: float) -> Any:
     return Field(json_schema_extra=range_)
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(whole)]
 MaxTokens = Annotated[Whole, _shown(minimum=1, maximum=MAX_INT)]
 MaxTokensOrNone = Annotated[Whole, _shown(minimum=0, maximum=MAX_INT)]  # 0 for an echo alone
 MinTokens = Annotated[Whole, _shown(minimum=0, maximum=MAX_INT)]
