@@ -101,14 +101,15 @@ class ContinuousPolicy(Lane):
 
     def _settle(self, row: Row) -> None:
         """Blocks that the step filled become findable, also those of one who ended, before they are given back."""
-        size = self.pool.block_size
+        size, reason = self.pool.block_size, row.sequence.finish_reason
         first, end = row.start // size, (row.start + row.num_new_tokens) // size
-        if row.sequence.finish_reason is FinishReason.FAILED:
-            self.pool.unpublish(row.sequence.block_ids)  # which of them is ill nobody knows
-        elif first < end:
+        if first < end and reason is not FinishReason.FAILED:
             self._publish(row, first, end)
-        if row.sequence.finish_reason is not None:
-            self._leave(row.sequence)
+        if reason is None:
+            return
+        if reason is FinishReason.FAILED:
+            self.pool.unpublish(row.sequence.block_ids)  # which of them is ill nobody knows
+        self._leave(row.sequence)
 
     def _publish(self, row: Row, first: int, end: int) -> None:
         if not self.pool.prefix_cache:
