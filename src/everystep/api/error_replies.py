@@ -29,6 +29,7 @@ from everystep.errors import (
     NotFound,
     QueueFull,
     QueueTimeout,
+    TooManyConnections,
     UnsupportedOption,
     http_status,
 )
@@ -65,7 +66,7 @@ def error_reply(error: EverystepError, path: str, *, status: int | None = None) 
 def _headers(error: EverystepError) -> Mapping[str, str]:
     if isinstance(error, QueueFull):
         return {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}
-    if type(error) in (EngineUnavailable, QueueTimeout):
+    if type(error) in (EngineUnavailable, QueueTimeout, TooManyConnections):
         return {"Retry-After": str(RETRY_UNAVAILABLE_S)}
     if isinstance(error, AuthenticationFailed):
         return {"WWW-Authenticate": "Bearer"}
