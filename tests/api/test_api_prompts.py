@@ -7,15 +7,15 @@ import threading
 import pytest
 
 from api.harness import Server
-from everystep.api.prompts import LONG_TEXT_CHARS
+from everystep.api.off_loop import LONG
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/tokenize", {"prompt": "a" * LONG_TEXT_CHARS}),
-        ("/generate", {"prompts": ["a" * (LONG_TEXT_CHARS // 2)] * 2}),
-        ("/v1/completions", {"model": "tiny", "prompt": "a" * LONG_TEXT_CHARS}),
+        ("/tokenize", {"prompt": "a" * LONG}),
+        ("/generate", {"prompts": ["a" * (LONG // 2)] * 2}),
+        ("/v1/completions", {"model": "tiny", "prompt": "a" * LONG}),
     ],
 )
 async def test_long_texts_are_read_in_another_thread(

@@ -15,7 +15,7 @@ from api.harness import FOREVER, Call, Server, serving
 from api.test_api_disconnects import REQUESTS, call, outcomes
 from api.test_api_vllm import ready
 from engine.vllm_stand_in import make_stand_in
-from everystep.api import native, openai_chat, openai_completions, prompts
+from everystep.api import native, off_loop, openai_chat, openai_completions
 from everystep.messages import GenerationRequest
 
 TURNS = (0, 1, 2, 3, 4, 6, 8, 12, 40)  # of the event loop, between which something happens
@@ -81,7 +81,7 @@ async def test_a_client_that_leaves_at_any_moment_leaves_nobody_running(held: Se
 async def test_a_client_that_leaves_while_its_prompt_is_read_never_gets_a_second_step(
     held: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompts, "LONG_TEXT_CHARS", 1)  # so that the tiny model's context can hold a long text
+    monkeypatch.setattr(off_loop, "LONG", 1)  # so that the tiny model's context can hold a long text
     tokenizer = held.engine.tokenizer
     may_end, has_begun = threading.Event(), threading.Event()
 

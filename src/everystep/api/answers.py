@@ -5,6 +5,7 @@ Owns the sum of a choice's deltas.  A choice that failed fails the request; the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastapi.requests import Request
@@ -13,6 +14,7 @@ from everystep.api.disconnects import while_connected
 from everystep.engine.client import Generation
 from everystep.errors import ClientGone
 from everystep.messages import Delta
+from everystep.sampling_params import SamplingParams
 from everystep.types import FinishReason, SampledToken
 
 
@@ -45,6 +47,13 @@ async def _collect(generation: Generation) -> list[Answer]:
     for answer, texts in zip(answers, pieces, strict=True):
         answer.text = "".join(texts)
     return answers
+
+
+def num_shown(params: SamplingParams, answers: Sequence[Answer]) -> int:
+    """Tokens that the reply shows one by one, with logprobs; without these it shows texts, which are ready."""
+    if params.logprobs is None:
+        return 0
+    return sum(len(answer.tokens) for answer in answers) * (1 + params.logprobs)
 
 
 def raise_failure(delta: Delta) -> None:

@@ -12,10 +12,11 @@ from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
 
-from everystep.api.answers import Answer, whole_answers
+from everystep.api.answers import Answer, num_shown, whole_answers
 from everystep.api.generations import Ours, submit
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.logprobs import chat_logprobs
+from everystep.api.off_loop import off_loop_if_long
 from everystep.api.openai_bodies import ChatBody, refuse_undone
 from everystep.api.openai_chunks import Head, OpenAIChunks
 from everystep.api.openai_models import check_model
@@ -59,7 +60,9 @@ async def _answer(
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompt, params))
     answers = await whole_answers(request, generation)
-    return json_reply(_whole(engine, head, prompt, params, answers))
+    return await off_loop_if_long(
+        num_shown(params, answers), lambda: json_reply(_whole(engine, head, prompt, params, answers))
+    )
 
 
 def _whole(

@@ -12,10 +12,11 @@ from fastapi import APIRouter
 from fastapi.requests import Request
 from fastapi.responses import Response
 
-from everystep.api.answers import Answer, whole_answers
+from everystep.api.answers import Answer, num_shown, whole_answers
 from everystep.api.generations import Ours, submit
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.logprobs import CompletionLogprobs
+from everystep.api.off_loop import off_loop_if_long
 from everystep.api.openai_bodies import CompletionBody, refuse_undone
 from everystep.api.openai_chunks import Head, OpenAIChunks, encode
 from everystep.api.openai_models import check_model
@@ -84,7 +85,9 @@ async def _generate(
     if body.stream:
         return EventStream(request, engine, generation, _chunks(engine, head, body, prompts, params))
     answers = await whole_answers(request, generation)
-    return json_reply(_whole(engine, head, body, prompts, params, answers))
+    return await off_loop_if_long(
+        num_shown(params, answers), lambda: json_reply(_whole(engine, head, body, prompts, params, answers))
+    )
 
 
 def _head(engine: EngineClient, body: CompletionBody, reply_id: str) -> Head:

@@ -7,17 +7,16 @@ never holds up the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from everystep.api.off_loop import LONG, off_loop_if_long
 from everystep.api.openai_bodies import Message
 from everystep.engine.client import EngineClient
 from everystep.errors import InvalidParameter, InvalidRequest, PromptTooLong
 from everystep.text import Tokenizer, flatten_content, truncate_prompt
-
-LONG_TEXT_CHARS = 4_000  # from here on, reading takes longer than handing over to a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ async def read_texts(engine: EngineClient, texts: Sequence[str], truncate_to: in
     def read() -> list[Prompt]:
         return [_read_text(engine, tokenizer, text, truncate_to) for text in texts]
 
-    return await _off_loop_if_long(sum(map(len, texts)), read)
+    return await off_loop_if_long(sum(map(len, texts)), read)
 
 
 async def read_prompts(
@@ -51,7 +50,7 @@ async def read_prompts(
         lists = value if all(isinstance(item, list) for item in value) else [value]
         _check_count(engine, len(lists))
         num_ids = sum(map(len, lists))
-        return await _off_loop_if_long(
+        return await off_loop_if_long(
             num_ids, lambda: [_read_ids(engine, ids, truncate_to, wants_text=wants_text) for ids in lists]
         )
     raise InvalidParameter("prompt must be a text, a list of texts, token ids, or lists of token ids", param="prompt")
@@ -64,7 +63,7 @@ async def read_chat(engine: EngineClient, messages: Sequence[Message], truncate_
     num_chars = sum(len(message["content"]) for message in plain)
 
     def read() -> Prompt:
-        if truncate_to is None and num_chars > LONG_TEXT_CHARS:
+        if truncate_to is None and num_chars > LONG:
             _check_chars(num_chars, engine.max_model_len, tokenizer.max_token_bytes)
         return Prompt(_truncated(tokenizer.encode_chat(plain, now=now), truncate_to), text="")
 
@@ -81,7 +80,7 @@ def check_ids(ids: Sequence[object], vocab_size: int, param: str) -> None:
 
 
 def _read_text(engine: EngineClient, tokenizer: Tokenizer, text: str, truncate_to: int | None) -> Prompt:
-    if truncate_to is None and len(text) > LONG_TEXT_CHARS:
+    if truncate_to is None and len(text) > LONG:
         _check_chars(len(text), engine.max_model_len, tokenizer.max_token_bytes)
     ids = tokenizer.encode_prompt(text)
     kept = _truncated(ids, truncate_to)
@@ -129,9 +128,3 @@ def _plain(message: Message) -> dict[str, Any]:
     text = content if isinstance(content, str) else flatten_content([part.model_dump() for part in content])
     named = {} if message.name is None else {"name": message.name}
     return {"role": role, "content": text, **named}
-
-
-async def _off_loop_if_long(num_chars: int, read: Callable[[], list[Prompt]]) -> list[Prompt]:
-    if num_chars < LONG_TEXT_CHARS:
-        return read()
-    return await asyncio.to_thread(read)

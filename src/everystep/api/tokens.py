@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from everystep.api.json_bodies import JsonRoute, json_reply
 from everystep.api.native_bodies import DetokenizeBody, DetokenizeReply, TokenizeBody, TokenizeReply
+from everystep.api.off_loop import off_loop_if_long
 from everystep.api.prompts import check_ids, read_texts
 from everystep.engine.client import EngineClient
 from everystep.errors import InvalidParameter
@@ -29,7 +30,9 @@ def router(engine: EngineClient) -> APIRouter:
         if len(body.tokens) > engine.max_model_len:
             limit = engine.max_model_len
             raise InvalidParameter(f"tokens holds {len(body.tokens)} ids; the context holds {limit}", param="tokens")
-        check_ids(body.tokens, engine.tokenizer.vocab_size, "tokens")
-        return json_reply({"prompt": engine.tokenizer.decode(body.tokens, skip_special=False)})
+        tokenizer = engine.tokenizer
+        check_ids(body.tokens, tokenizer.vocab_size, "tokens")
+        text = await off_loop_if_long(len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special=False))
+        return json_reply({"prompt": text})
 
     return routes
