@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -288,6 +289,33 @@ def test_a_connection_outlives_errors_of_its_requests(server: Server) -> None:
     assert statuses == [401, 404, 422, 422, 405, 200]
 
 
+# --- leaving, with uvloop and a worker of its own (test_leaving.py has the rest) ------------------
+def counts(server: Server) -> dict[str, int]:
+    """Of the continuous lane: sequences by outcome, and those accepted, running and waiting."""
+    found = re.findall(r'^everystep_(\S+)\{(?:outcome="(\w+)",)?policy="continuous"(?:,outcome="(\w+)")?\} (\S+)$',
+                       server.client.get("/metrics").text, re.MULTILINE)  # fmt: skip
+    return {
+        before or behind or name: int(float(value)) for name, before, behind, value in found if "_bucket" not in name
+    }
+
+
+@pytest.mark.parametrize("way", [Wire.leave, Wire.reset, Wire.half_close])
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_leaves_the_process_aborts_every_choice(
+    server: Server, streams: bool, way: Callable[[Wire], None]
+) -> None:
+    body = {"model": str(TINY), "prompt": "a b c", "n": 64, "max_tokens": 480, "ignore_eos": True, "stream": streams}
+    before = counts(server)
+    with Wire(server.url) as wire:
+        wire.send(request("POST", "/v1/completions", body, {"x-api-key": KEY}) + HEALTH * 5000)
+        server.wait_until(lambda: counts(server)["num_requests_running"] > 0)
+        way(wire)
+        server.wait_until(lambda: counts(server)["aborted"] == before["aborted"] + 64)
+    after = counts(server)
+    assert after["num_requests_running"] == after["num_requests_waiting"] == 0
+    assert after["requests_accepted_total"] == before["requests_accepted_total"] + 64
+
+
 # --- many connections ----------------------------------------------------------------------------
 def test_1000_idle_connections_are_no_hindrance_and_those_beyond_the_bound_are_told_so(server: Server) -> None:
     idle = [Wire(server.url) for _ in range(1000)]
@@ -303,6 +331,7 @@ def test_1000_idle_connections_are_no_hindrance_and_those_beyond_the_bound_are_t
             reply = wire.read_reply()
             assert (reply.status, reply.error["type"]) == (503, "too_many_connections")
             assert str(MAX_CONNECTIONS) in reply.error["message"]
+            assert int(reply.headers["retry-after"]) > 0
             assert wire.read_to_end() == b""
     assert num_connections(server) == MAX_CONNECTIONS - 1
     idle.pop().leave()
