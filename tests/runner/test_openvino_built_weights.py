@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +132,37 @@ def test_a_conversion_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         build(CountingWeights(fail_at=LINEAR), tmp_path)
     assert [path for path in (tmp_path / "built").iterdir() if path.name != "."] == []
     assert build(CountingWeights(), tmp_path).get(f"{NORM}:f32").shape == (32,)
+
+
+KILLED_WITHIN = """
+import os, signal, sys
+from pathlib import Path
+from everystep.runner import built_weights
+from everystep.runner.precision import resolve_precision
+
+class Killing:
+    def names(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Checkpoint:
+    content_key, weights = "a" * 64, Killing()
+
+precision = resolve_precision("f32", deterministic=False, cpu=frozenset())
+built_weights.built_weights(Checkpoint(), precision, Path(sys.argv[1]), "lib")
+"""
+
+
+def test_what_a_process_left_that_was_killed_within_goes_with_the_next_conversion(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_WITHIN, str(tmp_path)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (abandoned,) = (tmp_path / "built").glob(".building-*")
+    at_work = Path(tempfile.mkdtemp(dir=tmp_path / "built", prefix=".building-"))
+    holder = os.open(at_work, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)  # as another process that converts now
+    build(CountingWeights(), tmp_path)
+    assert not abandoned.exists()
+    assert at_work.exists()
+    os.close(holder)
 
 
 def test_a_folder_that_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ streams one array at a time; a mapped array costs memory only where it is read. 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import mmap
@@ -26,6 +28,7 @@ from everystep.runner.quantise import INT4_GROUP, to_bf16, to_f16, to_int4, to_i
 logger = logging.getLogger(__name__)
 LAYOUT_VERSION = 3
 ALIGNMENT = 64
+BESIDE = ".building-"
 EMBEDDINGS = ("embed_tokens.weight", "embed_positions.weight", "wte.weight", "wpe.weight")
 HEAD = "lm_head.weight"
 
@@ -79,7 +82,10 @@ def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path,
 def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None:
     """Write beside, then move into place; another process that was faster is as good."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+    with _locked(folder.parent):
+        _remove_abandoned(folder.parent)
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=BESIDE))
+        lock = _lock(beside)
     try:
         entries = {}
         with (beside / "arrays.bin").open("wb") as file:
@@ -95,6 +101,36 @@ def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None
             raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time looks for what others abandoned, and begins its own."""
+    lock = _lock(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path, flags: int = 0) -> int:
+    """A descriptor that holds the folder locked until it is closed, also by its process's death."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Hundreds of megabytes each, left by processes that were killed within: nobody holds their lock."""
+    for beside in parent.glob(f"{BESIDE}*"):
+        with contextlib.suppress(OSError):
+            os.close(_lock(beside, fcntl.LOCK_NB))
+            shutil.rmtree(beside)
 
 
 def _converted(checkpoint: Checkpoint, precision: Precision) -> Iterator[tuple[str, Array]]:
