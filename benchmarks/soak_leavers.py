@@ -197,6 +197,7 @@ class Leavers:
         async with connected(self.server.port, is_small=True) as wire:
             await wire.send(request_bytes("/steps/trace", None, {**self.server.headers, "Connection": "close"}))
             await asyncio.sleep(1.5 * self.client_timeout_s + DROP_MARGIN_S)
+            wire.widen()
             try:
                 body = await wire.read_to_end()
             except ConnectionError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 READ_LIMIT = 2**16
-SMALL_BUFFER = 4096
+SMALL_BUFFER, WIDE_BUFFER = 4096, 2**20
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Wire:
             return await self.reader.readexactly(num)
         except asyncio.IncompleteReadError as error:
             raise EOFError(f"closed after {len(error.partial)} of {num} bytes") from None
+
+    def widen(self) -> None:
+        """Open a window that was small: what comes now comes fast."""
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WIDE_BUFFER)
 
     def half_close(self) -> None:
         """No more will be sent; what comes is still read."""
