@@ -36,6 +36,7 @@ from everystep.errors import (
 
 OPENAI_PREFIX = "/v1/"
 RETRY_UNAVAILABLE_S = 5
+MAX_MESSAGE_CHARS, MAX_PARAM_CHARS = 800, 100
 MAX_WORDINGS = 3  # of one field that several types were tried for
 
 
@@ -50,10 +51,16 @@ def error_type(error: EverystepError) -> str:
 
 def error_json(error: EverystepError, path: str) -> bytes:
     """The body of a reply, or the data of an error event."""
-    fields = {"type": error_type(error), "message": error.message, "param": error.param}
+    param = None if error.param is None else _short(error.param, MAX_PARAM_CHARS)
+    fields = {"type": error_type(error), "message": _short(error.message, MAX_MESSAGE_CHARS), "param": param}
     if path.startswith(OPENAI_PREFIX):
         fields["code"] = fields["type"]
     return msgspec.json.encode({"error": fields})
+
+
+def _short(text: str, max_chars: int) -> str:
+    """A client's own megabyte isn't sent back, whichever of its values a message names."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def error_reply(error: EverystepError, path: str, *, status: int | None = None) -> Response:

@@ -183,9 +183,9 @@ class Tokenizer:
 
 def truncate_prompt(ids: Sequence[int], max_tokens: int) -> list[int]:
     """The last ``max_tokens`` ids: what a client asks for by ``truncate_prompt_tokens``."""
-    if max_tokens < 1:
+    if not 1 <= max_tokens <= MAX_TOKEN_ID:
         raise InvalidParameter(
-            f"truncate_prompt_tokens={max_tokens} must be at least 1", param="truncate_prompt_tokens"
+            f"truncate_prompt_tokens={max_tokens} must be from 1 to {MAX_TOKEN_ID}", param="truncate_prompt_tokens"
         )
     return list(ids[-max_tokens:])
 
