@@ -39,13 +39,15 @@ ENDS = {
     r"^api/\S+ \| (receive|request\.receive|self\.body)\(": (
         "the client's bytes: http_protocol ends who sends nothing for --client-timeout, and tells when a client goes"
     ),
-    r"^api/\S+ \| send\(": "the client's reading: http_protocol ends who takes in nothing for --client-timeout",
+    r"^(api/\S+|http_\w+\.py) \| (self\._)?send\(": (
+        "the client's reading: http_protocol ends who takes in nothing for --client-timeout"
+    ),
     r"^api/sse\.py \| (aclosing\(self\._iterator\)|events|self\._send_lock)$": "the generation's deltas; then a send",
     r"^api/(sse|answers)\.py \| (self\._)?generation$": (
         "every accepted sequence ends once: its deadlines are timers on this loop, its worker's death fails it"
     ),
     r"^api/disconnects\.py \| asyncio\.(wait|gather)\(": "the answer or the client's leaving, whichever is first",
-    r"^api/(prompts|observability)\.py \| asyncio\.to_thread\((read|snapshot\.tell)": (
+    r"^api/(prompts|observability|off_loop)\.py \| asyncio\.to_thread\((read|snapshot\.tell|work)": (
         "computing, of an input that the body's limit bounds; other requests go on meanwhile"
     ),
     # The engine's client.
