@@ -146,15 +146,16 @@ async def test_an_answer_in_one_piece_that_nobody_reads_ends_too(server: Listeni
             await read(wire)
 
 
-async def test_a_client_that_reads_late_gets_all(server: Listening) -> None:
-    await server.app.complete("x", max_tokens=100, n=32, ignore_eos=True)
-    with Wire(server.url, read_buffer=NARROW) as wire:
-        wire.send(request("GET", "/steps/trace", None, {"x-api-key": KEY}))
-        await server.until(lambda: server.num_open == 1)
-        connection = connection_of(server)
-        await server.until(lambda: connection.flow.write_paused)
-        slow = (await read(wire)).json()
-    assert slow == (await server.app.http.get("/steps/trace")).json()
+async def test_a_client_that_reads_late_gets_all() -> None:
+    async with listening() as server:
+        await server.app.complete("x", max_tokens=100, n=32, ignore_eos=True)
+        with Wire(server.url, read_buffer=NARROW) as wire:
+            wire.send(request("GET", "/steps/trace", None, {"x-api-key": KEY}))
+            await server.until(lambda: server.num_open == 1)
+            connection = connection_of(server)
+            await server.until(lambda: connection.flow.write_paused)
+            slow = (await read(wire)).json()
+        assert slow == (await server.app.http.get("/steps/trace")).json()
 
 
 async def test_leaving_what_was_answered_unread_doesnt_keep_a_connection(server: Listening) -> None:
