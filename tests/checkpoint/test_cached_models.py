@@ -11,6 +11,7 @@ import pytest
 
 from checkpoint.made_gguf import write_model
 from everystep.checkpoint import ListedModel, cached_models, hf_folder, open_checkpoint
+from everystep.checkpoint.converted import CONVERTER_VERSION
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 KEY = "0123456789abcdef0123456789abcdef"
@@ -135,7 +136,7 @@ def test_damaged_entries_are_lines_that_say_so(tmp_path: Path, hub: Path) -> Non
     broken_file.write_bytes(b"GGUF")
     add_built(tmp_path, f"{KEY}-int8-f16-ov2026.4.1-v3", 99, 100)
     (tmp_path / "built" / "something else").mkdir()
-    (tmp_path / "converted" / f"{KEY}-v1").mkdir(parents=True)
+    (tmp_path / "converted" / f"{KEY}-v{CONVERTER_VERSION}").mkdir(parents=True)
     half = shutil.copytree(TINY / "qwen3", tmp_path / "half")
     min(half.glob("model-*.safetensors")).unlink()
     add_to_hub(hub, "owner/half", half)
@@ -151,7 +152,7 @@ def test_damaged_entries_are_lines_that_say_so(tmp_path: Path, hub: Path) -> Non
         ("file", "m.gguf"): "corrupt or cut short",
         ("built", f"{KEY}-int8-f16-ov2026.4.1-v3"): "damaged",
         ("built", "something else"): "not one of the runner's folders",
-        ("converted", f"{KEY}-v1"): "damaged",
+        ("converted", f"{KEY}-v{CONVERTER_VERSION}"): "damaged",
         ("hub", "owner/half"): "incomplete: everystep pull owner/half goes on",
         ("hub", "owner/pickles"): "pickles, which are never loaded",
         ("hub", "owner/garbled"): "isn't valid JSON",

@@ -115,19 +115,25 @@ def test_another_tokenizer_or_a_newer_converter_makes_another_folder(
     checkpoint = open_checkpoint(str(tmp_path / "m.gguf"), tmp_path / "cache")
     second = hf_folder(checkpoint, tmp_path / "cache")
     assert "xyz" in (second / "tokenizer.json").read_text("utf-8")
-    monkeypatch.setattr(converted, "CONVERTER_VERSION", 2)
+    monkeypatch.setattr(converted, "CONVERTER_VERSION", 99)
     third = hf_folder(checkpoint, tmp_path / "cache")
     assert len({first, second, third}) == 3
     assert in_cache(tmp_path) == sorted([first.name, third.name])  # the older one of the same file is gone
 
 
-@pytest.mark.parametrize("what", ["cut weights", "no config"])
+@pytest.mark.parametrize("what", ["cut weights", "no config", "another number", "another token", "no record"])
 def test_a_damaged_folder_is_made_anew(what: str, tmp_path: Path) -> None:
     checkpoint = opened(tmp_path)
     folder = hf_folder(checkpoint, tmp_path / "cache")
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     if what == "no config":
         (folder / "config.json").unlink()
+    elif what == "another number":
+        (folder / "model.safetensors").write_bytes(whole["model.safetensors"][:-1] + b"\x7f")
+    elif what == "another token":
+        (folder / "tokenizer.json").write_bytes(whole["tokenizer.json"].replace(b"t63", b"xyz"))
+    elif what == "no record":
+        (folder / "everystep.json").write_text("{}")
     else:
         (folder / "model.safetensors").write_bytes(whole["model.safetensors"][:-1])
     assert hf_folder(checkpoint, tmp_path / "cache") == folder

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,3 +209,66 @@ def test_the_model_itself_is_not_among_what_is_written(tmp_path: Path) -> None:
     index = next(tmp_path.rglob("index.json"))
     assert json.loads(index.read_text())
     assert replace(checkpoint(CountingWeights()), name="x").content_key == "a" * 64
+
+
+def cut_arrays(folder: Path) -> None:
+    data = (folder / "arrays.bin").read_bytes()
+    (folder / "arrays.bin").write_bytes(data[:-1])
+
+
+def change_a_number(folder: Path) -> None:
+    data = (folder / "arrays.bin").read_bytes()
+    (folder / "arrays.bin").write_bytes(data[:100] + bytes([data[100] ^ 0x40]) + data[101:])
+
+
+def change_a_place(folder: Path) -> None:
+    text = (folder / "index.json").read_text()
+    (folder / "index.json").write_text(text.replace('"offset": 0', '"offset": 64'))
+
+
+def garble(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(data) and None
+
+
+def put_a_file_in_its_place(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("x")
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "arrays cut": cut_arrays,
+    "arrays empty": garble("arrays.bin", b""),
+    "arrays gone": lambda folder: (folder / "arrays.bin").unlink(),
+    "one number changed": change_a_number,
+    "one place changed": change_a_place,
+    "index empty": garble("index.json", b""),
+    "index a list": garble("index.json", b"[]"),
+    "index without end": garble("index.json", b"[" * 100_000),
+    "index no UTF-8": garble("index.json", b"\xff"),
+    "index of another layout": garble("index.json", b'{"num_bytes": 0, "arrays": {}}'),
+    "index gone": lambda folder: (folder / "index.json").unlink(),
+    "a file in the folder's place": put_a_file_in_its_place,
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_whatever_is_damaged_is_noticed_and_made_anew(what: str, tmp_path: Path) -> None:
+    build(CountingWeights(), tmp_path)
+    (folder,) = (tmp_path / "built").glob("[!.]*")
+    DAMAGE[what](folder)
+    weights = CountingWeights()
+    built = build(weights, tmp_path)
+    assert weights.num_loads == 3
+    for name, array in weights.arrays.items():
+        assert np.array_equal(built.get(f"{name}:f32"), array)
+
+
+def test_a_copied_cache_is_checked_once_and_taken(tmp_path: Path) -> None:
+    build(CountingWeights(), tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    weights = CountingWeights()
+    build(weights, tmp_path / "second")
+    (folder,) = (tmp_path / "second" / "built").glob("[!.]*")
+    index = json.loads((folder / "index.json").read_text())
+    assert weights.num_loads == 0
+    assert index["facts"][2] == (folder / "arrays.bin").stat().st_ino

@@ -123,7 +123,7 @@ def _operations(made: Json) -> Iterator[tuple[str, str, Json]]:
             yield path, method, operation
 
 
-def _object(optional: tuple[str, ...] = (), **fields: Json) -> Json:
+def _object(optional: tuple[str, ...] = (), /, **fields: Json) -> Json:
     required = [name for name in fields if name not in optional]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 

@@ -23,7 +23,7 @@ def whole(value: Any) -> Any:
     return int(value) if is_whole else value
 
 
-def _shown(**range_: float) -> Any:
+def _shown(**range_: Any) -> Any:
     return Field(json_schema_extra=range_)
 
 

@@ -15,8 +15,10 @@ import shutil
 from pathlib import Path
 
 from everystep.architecture import Checkpoint
+from everystep.checkpoint.digest import remember_sha256, remembered_sha256, sha256_of
 from everystep.checkpoint.download import Progress, Silent
 from everystep.checkpoint.expected import expected_shapes
+from everystep.checkpoint.fields import read_fields
 from everystep.checkpoint.file_lock import exclusive
 from everystep.checkpoint.hf_checkpoint import open_weight_files
 from everystep.checkpoint.hf_config_files import config_json, generation_config_json, tokenizer_config_json
@@ -24,10 +26,11 @@ from everystep.checkpoint.renamed_head import stores_head_alone, write_renamed
 from everystep.checkpoint.safetensors_writer import num_data_bytes, write_float32
 from everystep.errors import ModelError
 
-CONVERTER_VERSION = 1  # counted up whenever what is written changes
+CONVERTER_VERSION = 2  # counted up whenever what is written changes
 WEIGHTS = "model.safetensors"
 WHOLE = "config.json"
-SOURCE = "everystep.json"  # says whose conversion it is
+SOURCE = "everystep.json"  # says whose conversion it is, and what is in it
+DIGESTS = "sha256"
 
 
 def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None = None) -> Path:
@@ -49,6 +52,7 @@ def hf_folder(checkpoint: Checkpoint, cache_dir: Path, progress: Progress | None
                 if not is_whole(folder):  # another process may have made it meanwhile
                     shutil.rmtree(folder, ignore_errors=True)  # damaged
                     _convert(checkpoint, folder, progress)
+                    _remember(folder)
                     _remove_outdated(folder)
     except OSError as error:
         raise ModelError(f"can't convert {checkpoint.name} into {folder}: {error.strerror or error}") from error
@@ -77,11 +81,35 @@ def converted_folder(checkpoint: Checkpoint, cache_dir: Path) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Folders come into place by one rename; a copy that was cut or a disk's fault is seen by the weights' size."""
+    """Folders come into place by one rename; a copy that was cut or changed is seen by its files' digests.
+
+    A file of the same size, time and inode isn't read again, so what a disk changes by itself isn't seen.
+    """
     try:
-        return (folder / WHOLE).is_file() and all(file.arrays for file in open_weight_files(folder))
+        recorded = read_fields(folder / SOURCE).object(DIGESTS).as_dict()
+        is_recorded = WHOLE in recorded and all(file.path.name in recorded for file in open_weight_files(folder))
+        return is_recorded and all(
+            remembered_sha256(folder / name, _cache_of(folder)) == digest for name, digest in recorded.items()
+        )
     except (ModelError, OSError):
         return False
+
+
+def _cache_of(folder: Path) -> Path:
+    return folder.parent.parent
+
+
+def _record(checkpoint: Checkpoint, folder: Path) -> None:
+    """Whose conversion it is, and the digest of each file; of links to the model's own files too."""
+    digests = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
+    source = {"converted_from": checkpoint.name, "converter_version": CONVERTER_VERSION, DIGESTS: digests}
+    _write_json(folder / SOURCE, source)
+
+
+def _remember(folder: Path) -> None:
+    """So that the next start doesn't read gigabytes to find them unchanged."""
+    for name, digest in read_fields(folder / SOURCE).object(DIGESTS).as_dict().items():
+        remember_sha256(folder / name, _cache_of(folder), digest)
 
 
 def _beside(folder: Path, what: str) -> Path:
@@ -95,6 +123,7 @@ def _convert(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
     part.mkdir()
     try:
         _write(checkpoint, part, progress)
+        _record(checkpoint, part)
         os.rename(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -109,7 +138,6 @@ def _remove_outdated(folder: Path) -> None:
 
 
 def _write(checkpoint: Checkpoint, folder: Path, progress: Progress) -> None:
-    _write_json(folder / SOURCE, {"converted_from": checkpoint.name, "converter_version": CONVERTER_VERSION})
     if is_hf_folder(checkpoint):
         write_renamed(checkpoint, folder, progress)
     else:

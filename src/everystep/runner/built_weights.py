@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import logging
 import mmap
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from everystep.runner.precision import Precision
 from everystep.runner.quantise import INT4_GROUP, to_bf16, to_f16, to_int4, to_int8
 
 logger = logging.getLogger(__name__)
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 ALIGNMENT = 64
 BESIDE = ".building-"
 EMBEDDINGS = ("embed_tokens.weight", "embed_positions.weight", "wte.weight", "wpe.weight")
@@ -36,13 +37,22 @@ Array = npt.NDArray[Any]
 
 
 class BuiltWeights:
-    """Arrays by ``name:part``, read-only, mapped.  Raises :class:`ValueError` if the folder isn't whole."""
+    """Arrays by ``name:part``, read-only, mapped.  Raises :class:`ValueError` if the folder isn't whole.
+
+    The index has a digest of itself and one of the arrays.  Those are read again only if they don't look untouched (by
+    size, time and inode), so what a disk changes by itself isn't seen.
+    """
 
     def __init__(self, folder: Path) -> None:
         index = json.loads((folder / "index.json").read_text())
+        if index.pop("digest") != _digest_of(index):
+            raise ValueError(f"{folder}'s index isn't what was written")
         with (folder / "arrays.bin").open("rb") as file:
-            if os.fstat(file.fileno()).st_size != index["num_bytes"]:
-                raise ValueError(f"{file.name} is not of the {index['num_bytes']} bytes that its index says")
+            is_untouched = index["facts"] == _facts(file)
+            if not is_untouched and hashlib.file_digest(file, "sha256").hexdigest() != index["sha256"]:
+                raise ValueError(f"{file.name} isn't what was written")
+            if not is_untouched:  # a copy
+                _write_index(folder, {**index, "facts": _facts(file)})
             self._entries: dict[str, dict[str, Any]] = index["arrays"]
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -66,17 +76,39 @@ def built_weights(checkpoint: Checkpoint, precision: Precision, cache_dir: Path,
     folder = cache_dir / "built" / f"{stem}{library}-v{LAYOUT_VERSION}"
     try:
         return BuiltWeights(folder)
-    except FileNotFoundError:
-        pass
-    except (ValueError, KeyError, TypeError):  # a disk that was full, a copy that was cut
-        logger.warning("%s is damaged and is made anew", folder)
-        shutil.rmtree(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        if folder.exists() or folder.is_symlink():  # a disk that was full, a copy that was cut
+            logger.warning("%s is damaged and is made anew", folder)
+            _remove(folder)
     _convert(checkpoint, precision, folder)
     built = BuiltWeights(folder)
     for outdated in folder.parent.glob(f"{stem}*"):
         if outdated != folder:  # a process that still has it mapped keeps its pages
             shutil.rmtree(outdated, ignore_errors=True)
     return built
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _write_index(folder: Path, index: dict[str, Any]) -> None:
+    plain = json.loads(json.dumps(index))  # as it will be read
+    with contextlib.suppress(PermissionError):  # a cache that may only be read costs time
+        (folder / "index.json").write_text(json.dumps({**plain, "digest": _digest_of(plain)}))
+
+
+def _digest_of(index: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
+
+
+def _facts(file: BinaryIO) -> list[int]:
+    """By which a file looks untouched."""
+    facts = os.fstat(file.fileno())
+    return [facts.st_size, facts.st_mtime_ns, facts.st_ino]
 
 
 def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None:
@@ -93,8 +125,10 @@ def _convert(checkpoint: Checkpoint, precision: Precision, folder: Path) -> None
                 file.write(b"\0" * (-file.tell() % ALIGNMENT))
                 entries[key] = {"dtype": array.dtype.str, "shape": array.shape, "offset": file.tell()}
                 file.write(np.ascontiguousarray(array).data)
-            index = {"num_bytes": file.tell(), "arrays": entries}
-        (beside / "index.json").write_text(json.dumps(index))
+            num_bytes = file.tell()
+        with (beside / "arrays.bin").open("rb") as file:
+            sha256, facts = hashlib.file_digest(file, "sha256").hexdigest(), _facts(file)
+        _write_index(beside, {"num_bytes": num_bytes, "sha256": sha256, "facts": facts, "arrays": entries})
         os.rename(beside, folder)
     except OSError:
         if not (folder / "index.json").is_file():
