@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from everystep import LLM, SamplingParams
 
@@ -83,7 +84,7 @@ def prompts_from(text: str, num: int) -> list[str]:
 
 def texts(model: str, precision: str, prompts: Sequence[str], size: int, num_tokens: int) -> Texts:
     """Greedy tokens of each prompt, so many of them at once in the continuous lane."""
-    exact = {"precision": precision.removesuffix("!"), "deterministic": precision.endswith("!")}
+    exact: dict[str, Any] = {"precision": precision.removesuffix("!"), "deterministic": precision.endswith("!")}
     params = SamplingParams(max_tokens=num_tokens, ignore_eos=True)
     with LLM(model, max_num_seqs=size, prefix_cache=False, **exact) as llm:
         return [tuple(out.token_ids) for out in llm.generate(list(prompts), params, policy="continuous")]
