@@ -58,8 +58,7 @@ class Supervisor:
         self.phase = Phase.STOPPED
         self.info: EngineInfo | None = None
         self.last_words = ""
-        self.settled = asyncio.Event()  # ready, or given up
-        self.given_up = asyncio.Event()
+        self.settled, self.given_up = asyncio.Event(), asyncio.Event()  # settled: ready, or given up
         self.is_spawning = False  # a thread is at it, which nothing can cut short
         self._settings = settings
         self._spawn = spawn
