@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -52,12 +53,12 @@ async def all_seats_are_free(server: Server) -> None:
     assert sum(metrics.num_accepted.values()) == sum(metrics.num_ended.values())
 
 
-@pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("path", WHOLE)
-async def test_a_request_s_own_deadline_is_504_for_the_whole_of_it(held: Server, path: str, lane: str) -> None:
-    reply = await held.post(path, **WHOLE[path], policy=lane, timeout_s=0.05)
-    assert (reply.status_code, reply.json()["error"]["type"]) == (504, "request_timeout")
-    assert reply.json()["error"]["message"] == "took longer than 0.05 s (timeout_s)"
+async def test_a_request_s_own_deadline_is_504_for_the_whole_of_it_in_every_lane(held: Server, path: str) -> None:
+    for lane in LANES:
+        reply = await held.post(path, **WHOLE[path], policy=lane, timeout_s=0.05)
+        assert (reply.status_code, reply.json()["error"]["type"]) == (504, "request_timeout")
+        assert reply.json()["error"]["message"] == "took longer than 0.05 s (timeout_s)"
     await all_seats_are_free(held)
 
 
@@ -98,9 +99,9 @@ async def test_a_deadline_beyond_the_server_s_own_is_refused_with_value_and_limi
         assert server.runner.num_steps == 0
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1e999", "NaN", '"1"', "true", "[1]", "1" * 400])
-async def test_a_deadline_that_is_no_time_is_refused_by_name(server: Server, value: str) -> None:
-    for path, body in {**WHOLE, **STREAMED}.items():
+async def test_a_deadline_that_is_no_time_is_refused_by_name(server: Server) -> None:
+    values = ["0", "-1", "1e999", "NaN", '"1"', "true", "[1]", "1" * 400]
+    for value, (path, body) in product(values, {**WHOLE, **STREAMED}.items()):
         content = json.dumps(body)[:-1] + f', "timeout_s": {value}}}'
         reply = await server.http.post(path, content=content, headers={"content-type": "application/json"})
         assert reply.status_code == (400 if path.startswith("/v1/") else 422), (path, value, reply.text)

@@ -18,7 +18,7 @@ from engine.vllm_stand_in import make_stand_in
 from everystep.api import native, off_loop, openai_chat, openai_completions
 from everystep.messages import GenerationRequest
 
-TURNS = (0, 1, 2, 3, 4, 6, 8, 12, 40)  # of the event loop, between which something happens
+TURNS = (0, 1, 2, 4, 8, 40)  # of the event loop, between which something happens
 STREAMS = [name for name in REQUESTS if "stream" in name]
 
 

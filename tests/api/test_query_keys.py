@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
 
 from api.harness import Server, serving
 
@@ -26,9 +26,8 @@ def test_every_route_of_the_application_is_tried_here(server: Server) -> None:
     assert paths <= {*GETS, *POSTS}
 
 
-@pytest.mark.parametrize("query", ["foo=1", "x", "Since=1", "since%00=1", "=1", "max_tokens=3"])
-async def test_a_key_that_no_route_takes_is_refused_by_name_on_every_route(server: Server, query: str) -> None:
-    for path in GETS:
+async def test_a_key_that_no_route_takes_is_refused_by_name_on_every_route(server: Server) -> None:
+    for path, query in product(GETS, ["foo=1", "x", "Since=1", "since%00=1", "=1", "max_tokens=3"]):
         reply = await server.http.get(f"{path}?{query}")
         if reply.status_code == 404:
             assert path == "/"  # a server without the page
@@ -36,7 +35,7 @@ async def test_a_key_that_no_route_takes_is_refused_by_name_on_every_route(serve
         assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_parameter"), path
         assert "unknown query parameter" in reply.json()["error"]["message"]
     for path, body in POSTS.items():
-        reply = await server.http.post(f"{path}?{query}", json=body)
+        reply = await server.http.post(f"{path}?foo=1", json=body)
         assert reply.status_code == 400, path
         assert "unknown query parameter" in reply.json()["error"]["message"]
     assert server.runner.num_steps == 0
@@ -53,9 +52,8 @@ async def test_a_key_given_twice_is_refused(server: Server) -> None:
     assert (error["type"], error["param"]) == ("invalid_parameter", "since")
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
+async def test_a_bad_value_is_named_with_what_is_taken(server: Server) -> None:
+    for path, words in [
         ("/steps?limit=0", "limit=0 must be from 1 to 1000"),
         ("/steps?limit=1001", "limit=1001 must be from 1 to 1000"),
         ("/steps?since=-2", "since=-2 must be a step's number, or -1"),
@@ -63,20 +61,16 @@ async def test_a_key_given_twice_is_refused(server: Server) -> None:
         ("/steps?since=abc", "since='abc': Input should be a valid integer"),
         ("/steps?limit=1.5", "limit='1.5': Input should be a valid integer"),
         ("/steps?limit=", "limit='': Input should be a valid integer"),
-    ],
-)
-async def test_a_bad_value_is_named_with_what_is_taken(server: Server, path: str, words: str) -> None:
-    reply = await server.http.get(path)
-    assert 400 <= reply.status_code < 500
-    assert words in reply.json()["error"]["message"]
+    ]:
+        reply = await server.http.get(path)
+        assert 400 <= reply.status_code < 500
+        assert words in reply.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("since", ["9" * 25, "9" * 5000])
-async def test_a_step_that_never_was_gives_an_empty_page_or_a_refusal(server: Server, since: str) -> None:
-    reply = await server.http.get(f"/steps?since={since}")
-    assert reply.status_code < 500
-    if reply.status_code == 200:
-        assert reply.json()["steps"] == []
+async def test_a_step_that_never_was_gives_an_empty_page_or_a_refusal(server: Server) -> None:
+    assert (await server.http.get("/steps?since=1000000")).json()["steps"] == []
+    for since in ("9" * 25, "9" * 5000):
+        assert 400 <= (await server.http.get(f"/steps?since={since}")).status_code < 500
 
 
 async def test_without_a_key_nobody_learns_which_parameters_there_are() -> None:
