@@ -100,6 +100,7 @@ class LLM:
         self._epoch_s = time.monotonic()
         checkpoint = open_checkpoint(model, cache_dir(self.settings))
         self.tokenizer = Tokenizer(checkpoint.tokenizer)
+        self._vocab_size = min(self.tokenizer.vocab_size, checkpoint.outline.vocab_size)
         runner = make_runner() if make_runner else None
         self.core, self.info = build_core(self.settings, now_s=self._now_s, runner=runner)
         self.observer = Observer(policies=tuple(self.core.lanes), step_log_size=self.settings.step_log_size)
@@ -128,7 +129,7 @@ class LLM:
             policy=policy or self._default_lane,
             priority=priority,
         )
-        check_request(request, self.info, self.settings, self.tokenizer.vocab_size)
+        check_request(request, self.info, self.settings, self._vocab_size)
         with interrupted_between_steps() as look:
             choices = self._submit(request)
             parts = {choice.sequence_id: _Parts() for choice in choices}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from api.harness import EOS_ID, VOCAB_SIZE, Server, serving
+from api.harness import EOS_ID, MODEL, VOCAB_SIZE, Server, serving
 
 JSON = {"content-type": "application/json"}
 PROMPT = {"prompt": "x", "max_tokens": 1}
@@ -364,3 +366,20 @@ async def test_a_request_id_that_isn_t_plain_is_replaced(server: Server, value: 
     assert reply.status_code == 200
     assert reply.headers["x-request-id"].startswith("req-")
     assert "x-evil" not in reply.headers
+
+
+# --- a tokenizer with more tokens than its model -------------------------------------------------
+async def test_a_token_that_the_model_lacks_is_refused_and_never_looked_up(tmp_path: Path) -> None:
+    folder = shutil.copytree(MODEL, tmp_path / "larger")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({"id": VOCAB_SIZE, "content": "<big>", "special": True, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    async with serving(model=str(folder)) as larger:
+        for prompt in ("a <big> word", [7, VOCAB_SIZE], ["x", "<big>"]):
+            reply = await larger.complete(prompt, max_tokens=1)
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "prompt"), reply.text
+            assert "token 384; the model's last is 383" in reply.json()["error"]["message"]
+        biased = await larger.complete("x", max_tokens=1, logit_bias={str(VOCAB_SIZE): 1})
+        assert biased.status_code == 400
+        assert (await larger.complete("a word", max_tokens=1)).status_code == 200

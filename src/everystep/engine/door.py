@@ -46,6 +46,8 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
         if token_id >= vocab_size:
             raise InvalidParameter(f"token id {token_id} is outside the vocabulary of {vocab_size}")
     for prompt_ids in request.prompts:
+        if (last := max(prompt_ids, default=0)) >= vocab_size:  # a tokenizer may have tokens that the model hasn't
+            raise InvalidRequest(f"the prompt has token {last}; the model's last is {vocab_size - 1}", param="prompt")
         check_fits(
             len(prompt_ids),
             params.max_tokens,

@@ -57,6 +57,7 @@ class EngineClient:
         self._patience = patience
         self._epoch_s = time.monotonic()
         self._tokenizer: Tokenizer | None = None
+        self._vocab_size = 0  # of both tokenizer and model
         self._backends: Backends | None = None
         self._requests = OpenRequests(
             settings, self.observer, now_s=self.now_s, send=lambda lane, message: self._require().send(lane, message)
@@ -86,6 +87,7 @@ class EngineClient:
         backends.start()
         self._backends = backends
         self._tokenizer = await asyncio.to_thread(Tokenizer.checked, checkpoint.tokenizer)
+        self._vocab_size = min(self._tokenizer.vocab_size, checkpoint.outline.vocab_size)
 
     async def wait_ready(self) -> EngineInfo:
         """Wait for the first engine.  Raises :class:`EngineFailed` if it can't be made ready."""
@@ -187,7 +189,7 @@ class EngineClient:
         """Take a request in, whole or not at all.  Raises the typed error of whatever speaks against it."""
         backend = self._require().of(request.policy)
         self._check_ready(backend)
-        check_request(request, self._info_of(backend), self.settings, self.tokenizer.vocab_size)
+        check_request(request, self._info_of(backend), self.settings, self._vocab_size)
         now_s = self.now_s()
         num_sequences = len(request.prompts) * request.params.n
         num_tokens = sum(map(len, request.prompts)) * request.params.n
