@@ -206,4 +206,4 @@ def test_any_change_to_the_bytes_is_refused_in_one_line_or_harmless(whole: bytes
 
 @pytest.mark.slow
 def test_any_change_to_the_bytes_is_refused_in_one_line_or_harmless_many_times(whole: bytes, tmp_path: Path) -> None:
-    fuzz(whole, tmp_path, 5000)
+    fuzz(whole, tmp_path, 3000)
