@@ -163,7 +163,7 @@ def test_the_numbers_balance_at_every_scrape_of_a_random_run(
 def test_the_numbers_balance_at_every_scrape_of_many_random_runs(
     playing: tuple[asyncio.Runner, Server, BalanceSheet],
 ) -> None:
-    check_many(playing, 150)
+    check_many(playing, 60)
 
 
 def test_a_sheet_that_doesn_t_balance_is_found(playing: tuple[asyncio.Runner, Server, BalanceSheet]) -> None:
