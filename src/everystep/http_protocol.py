@@ -18,7 +18,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from everystep.errors import ClientTooSlow, EverystepError, InvalidRequest, TooManyConnections
-from everystep.http_connections import Connections, bound_unsent
+from everystep.http_connections import Connections, set_kernel_bounds
 from everystep.http_deadlines import Deadline, WriteStall
 from everystep.http_framing import Framing
 from everystep.http_heads import announced_bytes, check_head, complaint, with_path
@@ -60,7 +60,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         num_open = len(self.connections)
         super().connection_made(transport)
-        bound_unsent(transport)
+        set_kernel_bounds(transport, self._shared.client_timeout_s)
         self._outlet = _Outlet(self)
         self._stall = WriteStall(self.loop, transport, self._shared.client_timeout_s, self._give_up)
         if num_open >= self._shared.max_open:

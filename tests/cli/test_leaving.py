@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -156,3 +157,26 @@ async def test_the_log_of_steps_shows_what_a_left_list_gave_back(server: Listeni
     assert (len(with_list["rows"]), len(after["rows"])) == (7, 1)
     assert after["blocks_used"] < with_list["blocks_used"]
     assert after["blocks_used"] <= 2  # of 32 tokens: the neighbour's own
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the options are Linux's")
+@pytest.mark.parametrize(
+    ("timeout_s", "idle_s", "interval_s", "lost_ms"), [(9.5, 10, 4, 20_000), (1e9, 32767, 10923, 65_534_000)]
+)
+async def test_the_kernel_gives_up_a_client_whose_network_is_gone(
+    timeout_s: float, idle_s: int, interval_s: int, lost_ms: int
+) -> None:
+    async with listening(client_timeout=timeout_s) as server:
+        with Wire(server.url) as wire:
+            wire.send(HEALTH)
+            await server.until(lambda: server.num_open == 1)
+            (connection,) = server.http.server_state.connections
+            sock = connection.transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+            assert [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [
+                idle_s,
+                interval_s,
+                3,
+                lost_ms,
+            ]
