@@ -12,8 +12,11 @@ import psutil
 import pytest
 
 import everystep
+from engine import compiling_worker
+from everystep.engine import worker
 from everystep.engine.client import EngineClient
 from everystep.engine.client.supervisor import Phase
+from everystep.engine.handle import WorkerProcess
 from everystep.errors import EngineFailed
 from everystep.runner.fake import generate
 from everystep.types import FinishReason
@@ -94,7 +97,9 @@ def test_a_worker_whose_parent_was_killed_ends_by_itself(make_settings, tmp_path
         textwrap.dedent(f"""
         import asyncio, os, signal
         from everystep.config import Settings
-        from everystep.engine.client import EngineClient
+        from engine import compiling_worker
+from everystep.engine import worker
+from everystep.engine.client import EngineClient
 
         async def main():
             client = EngineClient(Settings.model_validate_json({settings!r}))
@@ -119,3 +124,14 @@ def test_a_worker_whose_parent_was_killed_ends_by_itself(make_settings, tmp_path
     pid = int(done.stdout)
     if psutil.pid_exists(pid):
         psutil.Process(pid).wait(timeout=DEADLINE_S)
+
+
+async def test_a_worker_that_compiles_in_the_background_leaves_when_asked(make_settings, monkeypatch):
+    monkeypatch.setattr(worker, "main", compiling_worker.main)
+    handles = []
+    client = EngineClient(make_settings(), spawn=lambda args: handles.append(WorkerProcess(args)) or handles[-1])
+    await client.start()
+    await asyncio.wait_for(ready(client), DEADLINE_S)
+    await client.close()
+    (handle,) = handles
+    assert handle.explain("") == "it exited with 0", "it left by itself"

@@ -150,6 +150,10 @@ class EngineCore:
     def close(self) -> None:
         """Free what the runner holds and end the recording."""
         self.runner.close()
+        self.end_recording()
+
+    def end_recording(self) -> None:
+        """For whoever ends its process: that frees all else, and at once."""
         self._recorder.close()
 
     def next_ready_s(self) -> float | None:

@@ -58,8 +58,11 @@ class WorkerLoop:
     def now_s(self) -> float:
         return time.monotonic() - self._args.epoch_s
 
-    def run(self, make_runner: Callable[[], Runner] | None = None) -> None:
-        """Build, say what was built, then step until the end.  Raises nothing for an end that was asked for."""
+    def run(self, make_runner: Callable[[], Runner] | None = None, *, ends_process: bool = False) -> None:
+        """Build, say what was built, then step until the end.  Raises nothing for an end that was asked for.
+
+        A process that ends with it has no need to free anything: a runner would first wait for what it compiles.
+        """
         start_up = StartUp({"start process": round(time.monotonic() - self._args.spawned_s, 3)})
         core, info = build_core(
             self._args.settings,
@@ -77,7 +80,10 @@ class WorkerLoop:
             while True:
                 self._turn(core)
         except (ShutdownRequested, EOFError, BrokenPipeError, ConnectionResetError):
-            core.close()
+            if ends_process:
+                core.end_recording()
+            else:
+                core.close()
 
     def _turn(self, core: EngineCore) -> None:
         """One step, or a wait for something to do.  Raises where passes fail and fail."""
@@ -144,11 +150,13 @@ def serve_stream(
     args: WorkerArgs,
     heartbeat: MutableSequence[float],
     make_runner: Callable[[], Runner] | None = None,
+    *,
+    ends_process: bool = False,
 ) -> None:
     """Run a worker on ``sock`` until its end; whatever stops it is said to the other end in one line."""
     stream = WorkerStream(sock)
     try:
-        WorkerLoop(stream, args, heartbeat).run(make_runner)
+        WorkerLoop(stream, args, heartbeat).run(make_runner, ends_process=ends_process)
     except Exception as error:
         is_ours = isinstance(error, EverystepError)  # whoever asked for this worker says it
         words = error.message if isinstance(error, EverystepError) else f"{type(error).__name__}: {error}"
@@ -166,14 +174,15 @@ def _say_last_word(stream: WorkerStream, words: str) -> None:
 
 
 def main(sock: socket.socket, args: WorkerArgs, heartbeat: MutableSequence[float]) -> None:
-    """Entry point of the spawned process."""
+    """Entry point of the spawned process.  Never returns: a thread that compiles would keep the process."""
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_leave_with_socket, args=(sock.fileno(),), name="everystep-hang-up", daemon=True).start()
     from everystep.observe.logs import configure_logging
 
     configure_logging(level=args.settings.log_level, as_json=args.settings.log_json)
-    serve_stream(sock, args, heartbeat)
+    serve_stream(sock, args, heartbeat, ends_process=True)
+    os._exit(0)
 
 
 def _leave_with_socket(fd: int) -> None:
