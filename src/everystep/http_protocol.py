@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from everystep.api.request_scope import fresh_request_id
 from everystep.errors import ClientTooSlow, EverystepError, InvalidRequest, TooManyConnections
 from everystep.http_connections import Connections, set_kernel_bounds
 from everystep.http_deadlines import Deadline, WriteStall
@@ -190,12 +191,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, error: EverystepError) -> None:
         """Answer in the application's stead, if it hasn't begun to."""
-        logger.debug("a connection is ended: %s", error.message)
+        request_id = fresh_request_id()
+        logger.debug("request %s: its connection is ended: %s", request_id, error.message)
         if self._has_request() and self.cycle.response_started:
             self._cut()
             return
         self._forget_request()
-        self.transport.write(closing_reply(error, self._target(), self.server_state.default_headers))
+        self.transport.write(closing_reply(error, self._target(), request_id, self.server_state.default_headers))
         self.end()
 
     def _target(self) -> bytes:

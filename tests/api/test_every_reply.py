@@ -97,6 +97,7 @@ async def values(server: Server, way: Way, text: str, **options: Any) -> list[di
         assert isinstance(value, dict), "JSON within JSON"
         return [value]
     assert reply.headers["content-type"].startswith("text/event-stream")
+    assert "connection" not in reply.headers, "whether it is kept is for the connection to say"
     return [json.loads(event) for event in frames(way, reply.text)]
 
 

@@ -278,6 +278,7 @@ async def test_the_stream_route_sends_each_step_as_an_event_until_the_client_lea
     start = await listener.next()
     assert start["status"] == 200
     assert dict(start["headers"])[b"content-type"].startswith(b"text/event-stream")
+    assert b"connection" not in dict(start["headers"])
     for number in (1, 2):
         fields = (await listener.next())["body"].decode().split("\n")
         assert fields[0] == f"id: {number}"

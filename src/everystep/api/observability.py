@@ -14,8 +14,8 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from sse_starlette import EventSourceResponse
 
+from everystep.api.sse import PING_S, EventResponse
 from everystep.errors import InvalidParameter, NotFound
 from everystep.messages import EngineStatus
 from everystep.observe.metrics import CONTENT_TYPE
@@ -26,7 +26,6 @@ from everystep.version import __version__
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_LAG_STEPS = 256  # a live reader that falls further behind skips ahead
-PING_S = 15  # a comment that no client sees; well below the minute after which proxies close idle connections
 READ_STEPS = 16  # steps read from the log between two looks at how far behind the reader is
 
 SINCE_RANGE = {"minimum": -1, "maximum": 2**63 - 1}  # shown; refused in our own words
@@ -129,11 +128,11 @@ def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
     async def stream(
         since: Annotated[int | None, Query(description="steps after this one (default: from now on)")] = None,
         last_event_id: Annotated[int | None, Header(description="where a client that reconnects had got to")] = None,
-    ) -> EventSourceResponse:
+    ) -> EventResponse:
         after = last_event_id if last_event_id is not None else since
         if after is not None:
             _check_since(after)
-        return EventSourceResponse(live_steps(engine, after), ping=PING_S, sep="\n")
+        return EventResponse(live_steps(engine, after), ping=PING_S, sep="\n")
 
     @routes.get("/steps/trace", tags=["observability"], summary="The step log as Chrome trace-event JSON (Perfetto)")
     async def trace() -> StreamingResponse:

@@ -29,6 +29,11 @@ def fresh_hex(num_digits: int) -> str:
     return uuid.uuid4().hex[:num_digits]
 
 
+def fresh_request_id() -> str:
+    """For a request whose client gave it none."""
+    return f"req-{fresh_hex(24)}"
+
+
 def name_generation(scope: Scope, prefix: str) -> str:
     """The engine's id for this request's work.  Unique even where two clients send the same ``X-Request-Id``."""
     request_id = str(scope[REQUEST_ID])
@@ -74,7 +79,7 @@ class RequestScope:
 
 
 def _request_id(given: str | None) -> str:
-    return given if given is not None and SANE_ID.fullmatch(given) else f"req-{fresh_hex(24)}"
+    return given if given is not None and SANE_ID.fullmatch(given) else fresh_request_id()
 
 
 def _add_ids(message: Message, scope: Scope) -> None:

@@ -7,7 +7,7 @@ is aborted, whenever that is).  The wire is sse-starlette's: pings that proxies 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -36,7 +36,15 @@ class Chunks(Protocol):
     def end(self) -> bytes: ...
 
 
-class EventStream(EventSourceResponse):
+class EventResponse(EventSourceResponse):
+    """Server-sent events.  Whether their connection is kept is for it to say; the library would promise that it is."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        super().init_headers(headers)
+        del self.headers["connection"]
+
+
+class EventStream(EventResponse):
     """A generation as a response.  However the response ends, the generation is over."""
 
     def __init__(self, request: Request, engine: EngineClient, generation: Generation, chunks: Chunks) -> None:
