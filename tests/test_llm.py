@@ -111,6 +111,14 @@ def fail():
     raise RuntimeError("the kernel is broken")
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_python_s_own():
+    """A shell's background job is started with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press_ctrl_c():
     signal.raise_signal(signal.SIGINT)
 

@@ -68,7 +68,7 @@ def test_failing_rows_and_passes_are_replayed_too(tmp_path: Path, seed: int) -> 
 def test_the_random_traffic_has_all_that_a_schedule_may_depend_on(tmp_path: Path) -> None:
     path = tmp_path / "recorded.jsonl"
     seen: Counter[str] = Counter()
-    for seed in range(3):
+    for seed in range(6):
         record_random(path, seed, num_turns=150, can_fail=True)
         begun: set[int] = set()
         for turn in turns_of(path):
