@@ -66,6 +66,20 @@ def test_a_damaged_model_ends_every_command_with_one_line_and_status_1(
     assert "Error" not in said[0]
 
 
+@pytest.mark.parametrize("command", ["serve", "generate"])
+def test_weights_of_the_right_size_that_are_no_numbers_end_a_start(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(TINY, tmp_path / "folder")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4000] + b"\xff" * 4000)  # NaN in any format
+    flags = ["--kv-cache-gib", "0.001", "--precision", "f32"]
+    assert run([*COMMANDS[command](folder, tmp_path / "cache"), *flags]) == 1
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("everystep: ")]
+    words = "the model computes no finite logits: its weights are damaged, or too large for this precision"
+    assert said == [f"everystep: {words}"]
+
+
 TOKENIZERS = {
     "tokenizer.json": ("tokenizer.json", '{"model": {"type": "BPE"}}', "the tokenizer can't be built"),
     "chat template": ("chat_template.jinja", "{% for m in messages %}", "chat template can't be compiled"),

@@ -31,7 +31,7 @@ from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
 from everystep.api.openapi import describe
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
-from everystep.api.request_scope import RequestScope
+from everystep.api.request_scope import RequestScope, on_error
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
@@ -97,7 +97,7 @@ def _routers(engine: EngineClient) -> list[APIRouter]:
 
 def _handlers() -> dict[Any, Any]:
     return {
-        EverystepError: error_replies.on_error,
+        EverystepError: on_error,
         RequestValidationError: error_replies.on_malformed,
         HTTPException: error_replies.on_http_error,
         RecursionError: error_replies.on_recursion,

@@ -83,12 +83,6 @@ def _headers(error: EverystepError) -> Mapping[str, str]:
 
 
 # --- handlers for the app ------------------------------------------------------------------------
-async def on_error(request: Request, error: Exception) -> Response:
-    """One of our own errors."""
-    assert isinstance(error, EverystepError)
-    return error_reply(error, request.url.path)
-
-
 async def on_recursion(request: Request, error: Exception) -> Response:
     """A value nested deeper than whoever reads it can follow."""
     return error_reply(InvalidRequest("the request is nested too deeply"), request.url.path)

@@ -10,17 +10,20 @@ import logging
 import re
 import uuid
 
+from fastapi.requests import Request
+from fastapi.responses import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from everystep.api.error_replies import error_reply
-from everystep.errors import EngineFailed, EverystepError
+from everystep.api.error_replies import error_reply, error_type
+from everystep.errors import EngineFailed, EverystepError, http_status
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "everystep.request_id"  # key of the scope
 GENERATION_ID = "everystep.generation_id"
 GENERATION = "everystep.generation"
+FAILED = 500
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -41,6 +44,20 @@ def name_generation(scope: Scope, prefix: str) -> str:
     name = prefix + (request_id.removeprefix("req-") if is_ours else f"{request_id}-{fresh_hex(8)}")
     scope[GENERATION_ID] = name
     return name
+
+
+def note_failure(error: EverystepError, scope: Scope) -> None:
+    """Each request that failed by no doing of its client's stands in the log, by its ids."""
+    if http_status(error) == FAILED:
+        ids = scope.get(REQUEST_ID), scope.get(GENERATION_ID, "-")
+        logger.warning("request %s, generation %s: %s: %s", *ids, error_type(error), error.message)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    """One of our own errors, which a handler raised."""
+    assert isinstance(error, EverystepError)
+    note_failure(error, request.scope)
+    return error_reply(error, request.url.path)
 
 
 class RequestScope:
@@ -66,6 +83,7 @@ class RequestScope:
         try:
             await self._app(scope, receive, send_named)
         except EverystepError as error:
+            note_failure(error, scope)
             await error_reply(error, scope["path"])(scope, receive, send_named)
         except Exception:
             logger.exception("request %s: unforeseen", scope[REQUEST_ID])

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from everystep.api.answers import raise_failure
 from everystep.api.error_replies import error_json
-from everystep.api.request_scope import REQUEST_ID
+from everystep.api.request_scope import REQUEST_ID, note_failure
 from everystep.engine.client import EngineClient, Generation
 from everystep.errors import EngineFailed, EverystepError
 from everystep.messages import Delta
@@ -83,6 +83,7 @@ class EventStream(EventResponse):
             if last := self._chunks.end():
                 yield last
         except EverystepError as error:
+            note_failure(error, self._request.scope)
             yield self._error_event(error)
         except Exception:
             request_id = self._request.scope.get(REQUEST_ID)

@@ -17,6 +17,7 @@ import openvino as ov
 
 from everystep.architecture import Checkpoint
 from everystep.runner.built_weights import built_weights
+from everystep.runner.finite import check_finite
 from everystep.runner.graph_parts import PINNED_VERSION, check_library
 from everystep.runner.graphs import build_graph
 from everystep.runner.kv_cache import KvCache
@@ -141,11 +142,13 @@ class OpenVINORunner:
     def warm_up(self, max_rows: int, max_tokens: int) -> None:
         """Run one row, a small batch and a short prompt, so that no client pays for a first time.
 
+        Raises :class:`ModelError` for a model that gives no finite logits.
+
         A wide batch isn't run: its first pass takes no longer than the next.  The static graph for a lone decoding row
         is compiled once the first tokens are out: before, or beside them, it would hold them up.
         """
         for lengths in ([1], [1] * min(WARM_ROWS, max_rows), [min(WARM_PREFILL_TOKENS, max_tokens)]):
-            self._infer(_dry_inputs(lengths))
+            check_finite(self._infer(_dry_inputs(lengths)))
         self._weights.release_pages()  # the compiler repacks some weights in the first pass only
 
     def wait_for_static_decode(self) -> None:

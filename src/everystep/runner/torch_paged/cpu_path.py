@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everystep.runner.finite import check_finite
 from everystep.runner.sampling import Sampler
 from everystep.runner.torch_paged.layer_caches import make_caches
 from everystep.runner.torch_paged.loading import LoadedModel
@@ -63,7 +64,7 @@ class CpuPath:
             params = SamplingParams(max_tokens=1)
             text = TokenSequence("warm", "warm", "warm", [0] * num_tokens, num_tokens, params, 0, frozenset())
             text.block_ids = [0]
-            self.logits([Row(text, seat, 0, num_tokens) for seat in range(num_rows)])
+            check_finite(self.logits([Row(text, seat, 0, num_tokens) for seat in range(num_rows)]))
 
     def free_cache_bytes(self) -> int | None:
         """The host's rule holds."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from everystep.runner.finite import check_drawn
 from everystep.runner.step_inputs import split
 from everystep.runner.torch_paged.cuda_attention import KernelChoice
 from everystep.runner.torch_paged.cuda_graphs import Capture, CudaCapture, DecodeGraphs, Room
@@ -107,7 +108,7 @@ class CudaPath:
         for num_tokens in {1, 2, min(self.block_size, max_tokens), min(max_tokens, self._loaded.max_context_len)}:
             table = [self._padding_block] * -(-num_tokens // self.block_size)
             for params in (GREEDY, DRAWN):
-                self.run([_dry_row(num_tokens, 0, table, params)])
+                check_drawn(self.run([_dry_row(num_tokens, 0, table, params)]))
         if self._has_graphs:
             self._capture_graphs(max_rows)
         self._foreseen = None
