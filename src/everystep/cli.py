@@ -7,6 +7,7 @@ of how anything is done: each command imports what does it when it runs, so that
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import traceback
@@ -24,13 +25,17 @@ from everystep.cli_simulate import simulate
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
+from everystep.observe.logs import configure_logging
 from everystep.settings_sources import forget_secrets, load_settings
 from everystep.version import __version__
 
 if TYPE_CHECKING:
     from everystep.llm import Completion
 
+logger = logging.getLogger(__name__)
+
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
+LOGS_JSON = "everystep.logs_json"  # key of what a command's contexts share
 
 SERVER_ONLY = {
     "served_model_name", "default_policy", "max_queue", "max_queue_tokens", "queue_timeout", "request_timeout",
@@ -78,23 +83,28 @@ def run(args: Sequence[str]) -> int:
         return end.exit_code
     except click.ClickException as error:
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "everystep"
-        return _say(f"{place}: {error.format_message()}", WRONG_USAGE)
+        return _say(f"{place}: {error.format_message()}", WRONG_USAGE, context)
     except EverystepError as error:
         _trace_if_debugging(context)
         is_usage = isinstance(error, ConfigError | InvalidRequest)
-        return _say(f"everystep: {error.message}", WRONG_USAGE if is_usage else FAILED)
+        return _say(f"everystep: {error.message}", WRONG_USAGE if is_usage else FAILED, context)
     except BrokenPipeError:  # the reader left: `everystep generate … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more to flush at exit
         return FAILED
     except (KeyboardInterrupt, click.Abort):
-        return _say("everystep: interrupted", FAILED)
+        return _say("everystep: interrupted", FAILED, context)
     except Exception as error:
         _trace_if_debugging(context)
-        return _say(f"everystep: {type(error).__name__}: {error} (--log-level debug shows where)", FAILED)
+        return _say(f"everystep: {type(error).__name__}: {error} (--log-level debug shows where)", FAILED, context)
 
 
-def _say(words: str, status: int) -> int:
-    print(" ".join(words.split()), file=sys.stderr)
+def _say(words: str, status: int, context: click.Context | None) -> int:
+    """The last line, in the form of the log where one is kept: it is what whoever collects logs must not miss."""
+    line = " ".join(words.split())
+    if context is not None and context.meta.get(LOGS_JSON):
+        logger.error("%s", line)
+    else:
+        print(line, file=sys.stderr)
     return status
 
 
@@ -125,6 +135,8 @@ def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
     settings = _settings(context, config, flags)
     from everystep.serve import serve as serve_until_signalled
 
+    configure_logging(level=settings.log_level, as_json=settings.log_json)
+    context.meta[LOGS_JSON] = settings.log_json
     serve_until_signalled(settings)
 
 

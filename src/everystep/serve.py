@@ -24,7 +24,6 @@ from everystep.errors import EverystepError
 from everystep.exposure import check_exposure
 from everystep.http_limits import BACKLOG
 from everystep.messages import EngineInfo
-from everystep.observe.logs import configure_logging
 from everystep.settings_sources import with_file_keys
 
 if TYPE_CHECKING:
@@ -38,8 +37,10 @@ GIB = 2**30
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal.  Raises :class:`EverystepError` if the address is taken or the model can't be served."""
-    configure_logging(level=settings.log_level, as_json=settings.log_json)
+    """Serve until a signal.  Logging is the caller's to set up.
+
+    Raises :class:`EverystepError` if the address is taken or the model can't be served.
+    """
     settings = with_file_keys(settings)
     with listen(settings.host, settings.port) as sock:
         check_exposure(settings, sock)

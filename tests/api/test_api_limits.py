@@ -107,6 +107,21 @@ async def test_one_prompt_of_several_that_fails_fails_the_request_and_frees_the_
     assert (counts["static", "failed"], counts["static", "aborted"]) == (1, 1)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_failed_stands_in_the_log_by_its_ids(
+    server: Server, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.runner.hold()
+    task = asyncio.create_task(server.complete("a", max_tokens=300, ignore_eos=True, stream=stream))
+    await server.run_steps(1)
+    server.runner.fails[server.runner.last_seen.sequence_id] = "the row broke"
+    server.runner.release()
+    ids = (await task).headers
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "everystep.api.request_scope"]
+    names = f"request {ids['x-request-id']}, generation {ids['x-generation-id']}"
+    assert line == f"{names}: engine_failed: the row broke"
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [(EngineUnavailable("x"), 503), (QueueTimeout("x"), 503), (RequestTimeout("x"), 504), (QueueFull("x"), 429)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import signal
 import socket
@@ -118,3 +119,11 @@ def test_the_start_line_tells_what_serves() -> None:
         "m at http://127.0.0.1:8000: openvino int8, 2 threads, seats: static 4, continuous 64; "
         "1024 blocks of 32 tokens (1.00 GiB at most), context 8192"
     )
+
+
+def test_the_last_line_of_a_log_in_json_is_json(tmp_path: Path) -> None:
+    status, lines = refuse(tmp_path, "--port", "0", "--kv-cache-gib", "1e-9", "--log-json")
+    assert status == 1
+    last = json.loads(lines[-1])
+    assert last["level"] == "error"
+    assert "kv_cache_gib" in last["message"]

@@ -235,3 +235,18 @@ async def test_a_start_that_nothing_can_cut_short_is_left_behind_and_said(start)
     await stage.until(lambda: stage.client.is_spawning)
     await asyncio.wait_for(stage.client.close(), DEADLINE_S)
     assert stage.client.is_spawning
+
+
+@pytest.mark.parametrize(
+    ("last_words", "said"),
+    [
+        ((), "the worker ended while it started: it ended without a word"),
+        ((WorkerFailed("no such model"),), "no such model"),
+    ],
+)
+async def test_who_ended_while_it_started_is_said_where_it_had_no_words_of_its_own(start, last_words, said):
+    stage = await start(acts={0: functools.partial(ActedWorker, is_ready=False)})
+    (await stage.next_worker()).end(*last_words)
+    with pytest.raises(EngineFailed) as caught:
+        await asyncio.wait_for(stage.client.wait_ready(), DEADLINE_S)
+    assert caught.value.message == said

@@ -76,7 +76,10 @@ class WorkerProcess:
         status = self._process.exitcode
         if words or status is None:
             return words or "its process closed the connection"
-        return f"its process was ended by {signal.Signals(-status).name}" if status < 0 else f"it exited with {status}"
+        if status >= 0:
+            return f"it exited with {status}"
+        hint = ", as the kernel does where memory has run out" if status == -signal.SIGKILL else ""
+        return f"its process was ended by {signal.Signals(-status).name}{hint}"
 
 
 class WorkerThread:

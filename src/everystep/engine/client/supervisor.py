@@ -197,7 +197,10 @@ class Supervisor:
             self._let_go()
         if self._handle is not None:  # how it ended is known when its process has
             await asyncio.to_thread(self._handle.join, self._patience.reap_s)
-            words = self._handle.explain(self._verdict or words)
+            said = self._verdict or words
+            words = self._handle.explain(said)
+            if not said and self.info is None:
+                words = f"{self._who} ended while it started: {words}"
         vitals = self._vitals
         return words, vitals is not None and vitals.has_served(self._now_s(), self._patience.steady_s)
 
