@@ -121,10 +121,10 @@ def test_the_numbers_are_the_codes() -> None:
     assert f"at most {MAX_LENGTH:,} of them; under {SHORT} are warned of" in DOC
     assert f"up to\n{MAX_KEYS} keys" in DOC
     assert f"{MAX_UNREAD:,} tokens behind" in DOC
-    assert "After six the server says so" in DOC
+    assert "After six ends the server says so" in DOC
     assert USUAL.max_failures == 6
     assert f"another starts after {USUAL.first_back_off_s:g} s" in DOC
-    assert f"{USUAL.max_back_off_s:g} s. After six" in DOC
+    assert f"to {USUAL.back_off_s(USUAL.max_failures - 1):g} s. After six" in DOC
     assert f"(`--drain-timeout` ({Settings().drain_timeout:g} s)".strip("(") in DOC
 
 

@@ -92,7 +92,8 @@ def _add_numbers(routes: APIRouter, engine: Watched) -> None:
     async def request_life(request_id: str) -> dict[str, Any]:
         snapshot = engine.observer.requests.snapshot(request_id)
         if snapshot is None:
-            raise NotFound(f"no request {request_id!r} among the last {engine.observer.requests.max_requests}")
+            num = engine.observer.requests.max_requests
+            raise NotFound(f"no request {request_id!r} among the last {num}; its id stands in X-Generation-Id")
         return await asyncio.to_thread(snapshot.tell, engine.now_s())
 
 
