@@ -18,7 +18,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from everystep.api.request_scope import fresh_request_id
-from everystep.errors import ClientTooSlow, EverystepError, InvalidRequest, TooManyConnections
+from everystep.errors import ClientTooSlow, EngineUnavailable, EverystepError, InvalidRequest, TooManyConnections
 from everystep.http_connections import Connections, set_kernel_bounds
 from everystep.http_deadlines import Deadline, WriteStall
 from everystep.http_framing import Framing
@@ -29,6 +29,7 @@ from everystep.http_unframed import Unframed
 logger = logging.getLogger(__name__)
 
 LINGER_S = 5.0  # an answer to a client that is still sending would be lost if the connection were closed at once
+LAST_READ_S = 1.0  # at the server's end, for what is on its way; half of what uvicorn waits before it cancels tasks
 BLANKS = b"\r\n"
 
 
@@ -50,6 +51,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unread = bytearray()
         self._framing = Framing()
         self._arriving = Deadline(self.loop)
+        self._last = Deadline(self.loop)  # the server's end
         self._is_between = True  # no request has come in part
         self._is_in_head = True
         self._is_ending = False
@@ -82,6 +84,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_ending = True
         self._shared.refused.discard(self)
         self._arriving.clear()
+        self._last.clear()
         self._stall.stop()
         self._unread.clear()
         super().connection_lost(exc)
@@ -135,14 +138,16 @@ class HttpConnection(HttpToolsProtocol):
             self._keeps_alive = self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
-        """For the server at its end."""
+        """For the server at its end.  A client is cut, and its task ends, before uvicorn would cancel the task."""
         self.stop_keeping_alive()
         if self._is_ending:
             self.transport.close()
+        elif not self._is_between:
+            self._refuse(EngineUnavailable("the server is shutting down"))
         elif not self._has_request():
-            self._is_between = True  # half a head is no reason to linger: nothing was said that could be lost
             self._unread.clear()
             self.end()
+        self._last.set(LAST_READ_S, self._cut)
 
     # --- bytes in --------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
