@@ -29,7 +29,7 @@ from soak_end import Ending
 from soak_harm import Harmer
 from soak_leavers import Leavers
 from soak_ledger import Ledger
-from soak_report import Growth, as_rows, course, growths, must_be_0, quantiles, recovery, sheet
+from soak_report import JUDGED_AFTER_S, Growth, as_rows, course, growths, must_be_0, quantiles, recovery, sheet
 from soak_requests import WORDS, Draw, Facts, controls
 from soak_server import Server
 from soak_traffic import Traffic
@@ -50,7 +50,6 @@ ROOM = 0.6  # of the cache that a drawn sequence may fill
 # Deadlines of the server that its clients must know.
 DEADLINES = {"queue_timeout": 20.0, "request_timeout": 60.0, "stall_timeout": 15.0, "client_timeout": 10.0}
 BURST = 60  # seats and line hold fewer
-JUDGED_AFTER_S = 15 * 60.0  # memory isn't judged by less
 
 
 def server_flags(options: argparse.Namespace, rest: list[str]) -> list[str]:

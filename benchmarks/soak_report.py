@@ -15,6 +15,7 @@ from soak_harm import Harm
 from soak_ledger import End, Ledger
 from soak_watch import Held, Sample
 
+JUDGED_AFTER_S = 15 * 60.0  # memory isn't judged by less
 WARM_UP = 1 / 3  # of a process's life: the step log and the request log are full then
 FEWEST_SAMPLES = 20
 MOST_POINTS = 600  # a slope is the median over all pairs of them
@@ -114,17 +115,27 @@ def sheet(result: dict[str, Any]) -> str:
         ("must be 0", result["must_be_0"]),
     ):
         lines += [f"{title}:", *(f"  {name:<58} {_figure(value):>10}" for name, value in rows.items()), ""]
-    for kind, one in result["recovery"].items():
-        words = ", ".join(f"{name} {_figure(value)}" for name, value in one.items())
-        lines.append(f"{kind}: {words}")
-    for one in result["memory"]:
-        lines.append(
-            f"{one['who']}: {one['first_mib']:.1f} → {one['last_mib']:.1f} MiB (USS) in {one['span_s'] / 60:.1f} min, "
-            f"{one['mib_per_hour']:+.1f} MiB/h (95 %: {one['low']:+.1f} to {one['high']:+.1f}); "
-            f"at most {one['max_fds']} files, {one['max_threads']} threads, RSS {one['peak_mib']:.0f} MiB"
-        )
+    lines += [_recovery_line(kind, one) for kind, one in result["recovery"].items()]
+    lines += [_memory_line(one) for one in result["memory"]]
     lines += ["", *_violations(result["violations"])]
     return "\n".join(lines)
+
+
+def _recovery_line(kind: str, one: dict[str, Any]) -> str:
+    return (
+        f"{kind}: {one['times']} times, ready again in {_figure(one['ready_median_s'])} s (median), "
+        f"{_figure(one['ready_worst_s'])} s (worst); {one['requests_that_died']} requests died with it, the last client "
+        f"told after {_figure(one['last_client_told_worst_s'])} s (worst)"
+    )
+
+
+def _memory_line(one: dict[str, Any]) -> str:
+    is_short = "" if one["span_s"] >= JUDGED_AFTER_S else ", too short a time to judge it"
+    return (
+        f"{one['who']}: {one['first_mib']:.1f} → {one['last_mib']:.1f} MiB (USS) in {one['span_s'] / 60:.1f} min, "
+        f"{one['mib_per_hour']:+.1f} MiB/h (95 %: {one['low']:+.1f} to {one['high']:+.1f}{is_short}); "
+        f"at most {one['max_fds']} files, {one['max_threads']} threads, RSS {one['peak_mib']:.0f} MiB"
+    )
 
 
 def _violations(found: dict[str, Any]) -> list[str]:
