@@ -124,8 +124,8 @@ def sheet(result: dict[str, Any]) -> str:
 def _recovery_line(kind: str, one: dict[str, Any]) -> str:
     return (
         f"{kind}: {one['times']} times, ready again in {_figure(one['ready_median_s'])} s (median), "
-        f"{_figure(one['ready_worst_s'])} s (worst); {one['requests_that_died']} requests died with it, the last client "
-        f"told after {_figure(one['last_client_told_worst_s'])} s (worst)"
+        f"{_figure(one['ready_worst_s'])} s (worst); {one['requests_that_died']} requests died with it, "
+        f"the last client told after {_figure(one['last_client_told_worst_s'])} s (worst)"
     )
 
 
