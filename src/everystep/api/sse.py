@@ -39,7 +39,7 @@ class Chunks(Protocol):
 class EventResponse(EventSourceResponse):
     """Server-sent events.  Whether their connection is kept is for it to say; the library would promise that it is."""
 
-    _is_complete = False  # whether the last message was sent
+    _owes_end = True  # a client that is there waits for the last message
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         super().init_headers(headers)
@@ -48,12 +48,16 @@ class EventResponse(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The library's listeners (for the server's end, say) cancel what is being sent, the last message too."""
         await super().__call__(scope, receive, send)
-        if not self._is_complete and scope["method"] != "HEAD":
+        if self._owes_end and scope["method"] != "HEAD":
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _stream_response(self, send: Send) -> None:
         await super()._stream_response(send)
-        self._is_complete = True
+        self._owes_end = False
+
+    async def _listen_for_disconnect(self, receive: Receive) -> None:
+        await super()._listen_for_disconnect(receive)
+        self._owes_end = False
 
 
 class EventStream(EventResponse):
@@ -85,7 +89,7 @@ class EventStream(EventResponse):
         async with self._send_lock:  # a ping behind the end would be one too many
             self.active = False
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-            self._is_complete = True
+            self._owes_end = False
 
     async def _events(self) -> AsyncGenerator[bytes]:
         try:
