@@ -1,7 +1,7 @@
 # Every command a person or CI needs.  `make` alone lists them.
 #
 # make serve   a bare machine becomes a running server on 127.0.0.1:8000; ARGS="--port 9000" is passed on
-# make test    install what the tests need (no torch, no browser, no service) and run them
+# make test    install what the tests need (no torch, no browser, no service) and run them; TEST_JOBS=2 at once
 # make test-all  the same, and every part that needs more: torch and transformers, vLLM for CPUs, a GPU where there is one
 # make check   formatter check, lint, strict types, import floors, make test
 # make bench   the default benchmark: the default model and one of opt-125m's shape, every peer that is installed; ARGS too
@@ -23,6 +23,7 @@ MARKS := torch or slow or vllm$(if $(wildcard /proc/driver/nvidia/version), or g
 INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PROJECT := pyproject.toml constraints.txt
 MODEL := smollm2-135m
+TEST_JOBS ?= 2
 
 # A Python that can make an environment: new enough, with venv and pip's seed (Debian packs those apart).
 define MAKE_VENV
@@ -51,7 +52,7 @@ serve: $(VENV)/.model
 
 .PHONY: test
 test: $(VENV)/.dev $(VENV)/.model
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: test $(VENV_ALL)/.all $(VENV_VLLM)/.vllm
