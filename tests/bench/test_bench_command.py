@@ -20,6 +20,8 @@ TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
 DEADLINE_S = 100.0
 FIXED = ["--model", str(TINY), "--runner", "fake", "--kv-cache-gib", "0.001"]
 
+KEY = "a-key-that-is-nobody-s-business"
+
 
 def environment(tmp_path: Path) -> dict[str, str]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("EVERYSTEP_")}
@@ -64,14 +66,14 @@ def _check_seats(result: dict[str, Any]) -> None:
 
 
 def test_a_server_that_runs_already_is_measured_with_its_key_and_left_alone(tmp_path: Path) -> None:
-    with serving(tmp_path, "--api-key", "open") as server:
+    with serving(tmp_path, "--api-key", KEY) as server:
         url = ["--url", server.url, "-n", "2", "--repeats", "1", "--max-tokens", "2", "--policies", "per_token,vllm"]
-        done = bench(tmp_path, *url, "--api-key", "open", "--json")
+        done = bench(tmp_path, *url, "--api-key", KEY, "--json")
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert [run["policy"] for run in result["runs"]] == ["per_token"]
         assert result["absent"] == [f"policy vllm isn't measured: the server at {server.url} has no such lane"]
-        assert "open" not in json.dumps(result["settings"]), "a key is nobody's business"
+        assert KEY not in json.dumps(result["settings"]), "a key is nobody's business"
         refused = bench(tmp_path, *url)
         assert refused.returncode == 1
         assert "answers 401" in refused.stderr

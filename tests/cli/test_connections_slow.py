@@ -98,6 +98,11 @@ async def test_a_long_answer_isnt_held_against_the_client(server: Listening) -> 
 
 
 # --- slow readers --------------------------------------------------------------------------------
+async def make_steps(server: Listening, *, while_open: bool) -> None:
+    while while_open and server.num_open:
+        await server.app.complete("more steps", max_tokens=40, ignore_eos=True)
+
+
 @pytest.mark.parametrize("name", STREAMS)
 async def test_a_stream_that_nobody_reads_is_bounded_and_ends_with_its_neighbour_unharmed(
     server: Listening, name: str
@@ -107,11 +112,11 @@ async def test_a_stream_that_nobody_reads_is_bounded_and_ends_with_its_neighbour
         wire.send(STREAMS[name])
         await server.until(lambda: server.num_open == 1)
         connection, num_bytes = connection_of(server), 0
+        feeding = asyncio.create_task(make_steps(server, while_open=name == "steps"))
         while server.num_open:
             num_bytes = max(num_bytes, connection.transport.get_write_buffer_size())
-            if name == "steps":
-                await server.app.complete("more steps", max_tokens=40, ignore_eos=True)
             await asyncio.sleep(0)
+        await feeding
         assert HIGH_WATER < num_bytes < 2 * HIGH_WATER
     assert len((await neighbour).json()["choices"]) == 1
     found = await outcomes(server.app)

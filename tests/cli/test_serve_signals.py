@@ -99,13 +99,14 @@ def test_a_worker_whose_parent_is_killed_while_it_is_built_ends_by_itself(tmp_pa
 
 
 def test_a_closed_terminal_drains_as_sigterm_does_and_under_nohup_it_is_none_of_ours(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        server.process.send_signal(signal.SIGHUP)
-        status, said = server.end()
-    assert status == 0
-    assert "SIGHUP: no new requests from now on, open ones get 30 s; once more: leave at once" in said
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     try:
+        with serving(tmp_path) as server:
+            server.process.send_signal(signal.SIGHUP)
+            status, said = server.end()
+        assert status == 0
+        assert "SIGHUP: no new requests from now on, open ones get 30 s; once more: leave at once" in said
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with serving(tmp_path) as server:
             server.process.send_signal(signal.SIGHUP)
             assert server.client.post("/generate", json=OPEN).status_code == 200

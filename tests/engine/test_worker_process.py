@@ -97,9 +97,7 @@ def test_a_worker_whose_parent_was_killed_ends_by_itself(make_settings, tmp_path
         textwrap.dedent(f"""
         import asyncio, os, signal
         from everystep.config import Settings
-        from engine import compiling_worker
-from everystep.engine import worker
-from everystep.engine.client import EngineClient
+        from everystep.engine.client import EngineClient
 
         async def main():
             client = EngineClient(Settings.model_validate_json({settings!r}))
