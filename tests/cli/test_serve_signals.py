@@ -208,7 +208,7 @@ def test_a_crash_loop_ends_the_server_with_1_and_one_clear_line(tmp_path: Path) 
     assert status == 1
     assert said.splitlines()[-1] == (
         "everystep: the worker can't run: it ended 6 times in a row without having served; "
-        "the last time: its process was ended by SIGKILL"
+        "the last time: its process was ended by SIGKILL, as the kernel does where memory has run out"
     )
     assert len(re.findall(r"in a row\): ", said)) == 6
 
