@@ -52,7 +52,7 @@ serve: $(VENV)/.model
 
 .PHONY: test
 test: $(VENV)/.dev $(VENV)/.model
-	$(VENV)/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 $(ARGS)
 
 .PHONY: test-all
 test-all: test $(VENV_ALL)/.all $(VENV_VLLM)/.vllm
