@@ -21,6 +21,7 @@ from everystep.api.params import native_params, room_for
 from everystep.api.prompts import Prompt, read_texts
 from everystep.api.sse import EventStream
 from everystep.engine.client import EngineClient, Generation
+from everystep.engine.door import check_generates
 from everystep.engine.vllm.launch import absent_words
 from everystep.errors import EngineUnavailable
 from everystep.messages import Delta
@@ -85,7 +86,7 @@ async def _texts(
     engine: EngineClient, request: Request, texts: Sequence[str], body: NativeOptions, lane: str
 ) -> list[str]:
     if not texts:
-        native_params(body, room=1)  # what can't be is refused all the same
+        check_generates(native_params(body, room=1))  # a list of no prompts never comes to the door
         return []
     prompts = await read_texts(engine, texts)
     generation = _submit(engine, request, prompts, body, lane)

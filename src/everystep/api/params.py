@@ -26,8 +26,6 @@ def room_for(prompts: Sequence[Sequence[int]], max_model_len: int) -> int:
 
 def native_params(body: NativeOptions, room: int) -> SamplingParams:
     """Greedy unless asked otherwise.  ``room`` cuts the default of ``max_tokens``, never a client's own."""
-    if body.max_tokens == 0:  # said here too: a list of no prompts never comes to the door
-        raise InvalidParameter("max_tokens=0 generates nothing; at least 1 is needed", param="max_tokens")
     is_given = "max_tokens" in body.model_fields_set
     return SamplingParams(
         max_tokens=body.max_tokens if is_given else min(body.max_tokens, room),

@@ -15,6 +15,7 @@ from everystep.engine.vllm.host_args import LANE as VLLM
 from everystep.engine.vllm.sampling import refuse_undone
 from everystep.errors import InvalidParameter, InvalidRequest, QueueFull, UnsupportedOption
 from everystep.messages import EngineInfo, GenerationRequest
+from everystep.sampling_params import SamplingParams
 from everystep.sched import check_fits
 
 MAX_RETRY_AFTER_S = 60.0  # clients of OpenAI's make, the older ones, take a longer time for none and come at once
@@ -28,8 +29,7 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
         refuse_undone(params)
         if settings.vllm_url is not None and request.priority != 0:  # such a server may ignore it, and doesn't say so
             raise UnsupportedOption(f"priority={request.priority}: not with --vllm-url", param="priority")
-    if params.max_tokens < 1:
-        raise InvalidParameter("max_tokens=0 generates nothing; at least 1 is needed", param="max_tokens")
+    check_generates(params)
     _check_deadline(request.timeout_s, settings.request_timeout)
     num_sequences = len(request.prompts) * params.n
     if num_sequences > settings.max_queue:
@@ -66,6 +66,12 @@ def _check_deadline(timeout_s: float | None, limit_s: float | None) -> None:
         raise InvalidParameter(
             f"timeout_s={timeout_s:g} is above the server's own {limit_s:g} (--request-timeout)", param="timeout_s"
         )
+
+
+def check_generates(params: SamplingParams) -> None:
+    """Raise :class:`InvalidParameter` for parameters that ask for no token."""
+    if params.max_tokens < 1:
+        raise InvalidParameter("max_tokens=0 generates nothing; at least 1 is needed", param="max_tokens")
 
 
 def check_lane(name: str, lanes: Collection[str]) -> None:
