@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import uvicorn
 
 from everystep.observe.logs import LOGGERS, configure_logging, logging_request
 
@@ -95,6 +96,15 @@ def test_the_list_of_accesses_is_without_queries_in_which_somebody_may_send_a_ke
     [line] = lines(capsys)
     assert "/steps?... HTTP/1.1" in line
     assert "sk-123" not in line
+
+
+def test_a_uvicorn_without_a_list_of_accesses_before_does_not_silence_it(capsys: pytest.CaptureFixture[str]) -> None:
+    uvicorn.Config("app", log_config=None, access_log=False)
+    logging.getLogger("uvicorn.access").setLevel("WARNING")
+    configure_logging(level="debug")
+    logging.getLogger("uvicorn.access").info("GET %s", "/steps")
+    [line] = lines(capsys)
+    assert line.endswith("GET /steps")
 
 
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,11 @@ def configure_logging(*, level: str = "info", as_json: bool = False) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
-    logging.getLogger(ACCESSES).filters = [WithoutQuery()]
+    accesses = logging.getLogger(ACCESSES)
+    accesses.filters = [WithoutQuery()]
+    # A uvicorn that was configured in this process, with a level or without a list of accesses, leaves these cut off.
+    accesses.handlers, accesses.propagate = [], True
+    accesses.setLevel(logging.NOTSET)
 
 
 class WithoutQuery(logging.Filter):
