@@ -21,6 +21,7 @@ from everystep.runner.finite import check_finite
 from everystep.runner.graph_parts import PINNED_VERSION, check_library
 from everystep.runner.graphs import build_graph
 from everystep.runner.kv_cache import KvCache
+from everystep.runner.openvino_core import openvino_core
 from everystep.runner.precision import Precision, resolve_precision
 from everystep.runner.sampling import Sampler
 from everystep.runner.static_decode import StaticDecode
@@ -61,7 +62,6 @@ class OpenVINORunner:
         self.num_threads = num_threads or usable_cpus()
         self.vocab_size = checkpoint.architecture.vocab_size
         self.max_context_len = checkpoint.architecture.max_context_len
-        self._core = ov.Core()
         self._weights = built_weights(checkpoint, self.plan_precision, cache_dir, f"ov{PINNED_VERSION}")
         self._architecture = checkpoint.architecture
         self._compiled = self._compile(build_graph(self._architecture, self._weights))
@@ -182,7 +182,7 @@ class OpenVINORunner:
             logger.exception("the static decode graph can't be made; the dynamic one serves alone")
 
     def _compile(self, model: ov.Model) -> ov.CompiledModel:
-        return self._core.compile_model(model, "CPU", compile_properties(self.plan_precision, self.num_threads))
+        return openvino_core().compile_model(model, "CPU", compile_properties(self.plan_precision, self.num_threads))
 
 
 def compile_properties(precision: Precision, num_threads: int) -> dict[str, Any]:

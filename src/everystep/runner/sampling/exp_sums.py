@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from everystep.runner.openvino_core import openvino_core
+
 if TYPE_CHECKING:
     import openvino as ov
 
@@ -30,9 +32,7 @@ class ExpSums:
             "INFERENCE_NUM_THREADS": num_threads,
             "NUM_STREAMS": 1,
         }
-        import openvino as ov
-
-        core = ov.Core()
+        core = openvino_core()
         self._whole = core.compile_model(_model(width, has_pivots=False), "CPU", config).create_infer_request()
         self._above = core.compile_model(_model(width, has_pivots=True), "CPU", config).create_infer_request()
 
