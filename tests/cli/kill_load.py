@@ -89,6 +89,11 @@ class Load:
         while await self.newest_step() < last + num:
             await asyncio.sleep(0.005)
 
+    async def somebody_is_open(self) -> None:
+        """Wait until a request is accepted and not answered, as will be where the worker stands still."""
+        while (found := await balance(self.client))["running"] + found["waiting"] == 0:
+            pass
+
     async def newest_step(self) -> int:
         text = (await self.client.get("/metrics")).text
         return int(float(re.findall(r"^everystep_step_seconds_count (\S+)$", text, re.MULTILINE)[0]))
