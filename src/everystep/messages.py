@@ -98,6 +98,7 @@ class WaitingRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     why: str
     arrival_s: float
     behind: str | None = None
+    needs_blocks: int | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):

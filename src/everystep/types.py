@@ -161,11 +161,16 @@ class TokenEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One waiting sequence and its cause; ``behind`` is a sequence id where the cause is BEHIND."""
+    """One waiting sequence and its cause.
+
+    ``behind`` is a sequence id where the cause is BEHIND; ``needs_blocks`` how many blocks of KV cache the head of the
+    line needs where the cause is NO_BLOCKS, ``None`` where it isn't asked before others have given theirs back.
+    """
 
     sequence: Sequence
     why: WaitCause
     behind: str | None = None
+    needs_blocks: int | None = None
 
 
 class Policy(Protocol):

@@ -20,10 +20,14 @@ def row(
 
 
 def waiting(
-    sequence_id: str, why: str = "no_seat", arrival_s: float = 0.0, behind: int | str | None = None
+    sequence_id: str,
+    why: str = "no_seat",
+    arrival_s: float = 0.0,
+    behind: int | str | None = None,
+    needs_blocks: int | None = None,
 ) -> list[Any]:
     """``behind`` as a place in the line, or as an id."""
-    return [sequence_id, f"request of {sequence_id}", why, arrival_s, behind]
+    return [sequence_id, f"request of {sequence_id}", why, arrival_s, behind, needs_blocks]
 
 
 def output(

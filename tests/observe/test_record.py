@@ -98,12 +98,12 @@ def test_an_unchanged_line_is_told_once_for_each_lane() -> None:
 
 def test_a_line_names_who_goes_first_by_place_where_it_can() -> None:
     line = (
-        Waiting(sequence("a", arrival_s=0.25), WaitCause.NO_BLOCKS),
+        Waiting(sequence("a", arrival_s=0.25), WaitCause.NO_BLOCKS, needs_blocks=4),
         Waiting(sequence("b", arrival_s=0.5), WaitCause.BEHIND, "a"),
         Waiting(sequence("c", arrival_s=0.75), WaitCause.BEHIND, "seated"),
     )
     assert plain(build(RecordBuilder(), StepPlan("lane"), waiting=line).waiting) == [
-        ["a", "r-a", "no_blocks", 0.25, None],
-        ["b", "r-b", "behind", 0.5, 0],
-        ["c", "r-c", "behind", 0.75, "seated"],
+        ["a", "r-a", "no_blocks", 0.25, None, 4],
+        ["b", "r-b", "behind", 0.5, 0, None],
+        ["c", "r-c", "behind", 0.75, "seated", None],
     ]

@@ -27,7 +27,7 @@ def numbers(page: dict[str, object]) -> list[int]:
 def test_a_step_is_shown_in_the_shape_of_the_contract() -> None:
     log = StepLog()
     rows = [row(0, "a", phase="prefill", new=5, context=5), row(2, "b", new=1, context=17, finish="length")]
-    line = [waiting("c", "no_blocks", 11.5), waiting("d", "behind", 11.75, behind=0)]
+    line = [waiting("c", "no_blocks", 11.5, needs_blocks=4), waiting("d", "behind", 11.75, behind=0)]
     log.append(output(118, rows=rows, line=line, policy="continuous", start_s=12.0, step_s=0.5))
 
     assert log.since(117, 10) == {
@@ -51,7 +51,7 @@ def test_a_step_is_shown_in_the_shape_of_the_contract() -> None:
                 "waiting": [
                     {
                         "sequence_id": "c", "request_id": "request of c", "why": "no_blocks",
-                        "behind": None, "waited_s": 0.5,
+                        "behind": None, "waited_s": 0.5, "needs_blocks": 4,
                     },
                     {
                         "sequence_id": "d", "request_id": "request of d", "why": "behind",

@@ -190,6 +190,20 @@ def test_the_worst_ranked_gives_its_blocks_back_and_ends_with_the_same_tokens(se
     assert len(plans) <= 2 * 14 + lane.num_preemptions
 
 
+def test_the_head_of_the_line_says_how_many_blocks_it_needs(seq: Make, bench: Any) -> None:
+    lane = ContinuousPolicy(4, 64, pool=BlockPool(4, 4))
+    stage = bench(lane)
+    stage.add(seq("a", 7, max_tokens=9))  # two blocks at once, four in the end
+    stage.step()
+    stage.add(seq("b", 15, max_tokens=1), seq("c", 1, max_tokens=1))
+    stage.step()
+    told = lane.why_waiting()
+    assert [(entry.why, entry.needs_blocks) for entry in told] == [("no_blocks", 4), ("behind", None)]
+    stage.step()
+    assert lane.why_waiting() is told
+    stage.run()
+
+
 def test_the_plan_says_who_was_preempted_and_nobody_is_admitted_in_that_step(seq: Make, bench: Any) -> None:
     lane = ContinuousPolicy(4, 64, pool=BlockPool(4, 4))
     stage = bench(lane)
@@ -201,6 +215,7 @@ def test_the_plan_says_who_was_preempted_and_nobody_is_admitted_in_that_step(seq
     assert lane.last_preempted == ("b",)
     assert shares(plan) == [("a", 8, 1)]
     assert stage.why() == [("urgent", "no_blocks", None), ("b", "behind", "urgent")]
+    assert lane.why_waiting()[0].needs_blocks is None  # nobody asked what it needs in a step that took blocks away
     assert [name for name, _, _ in shares(stage.step())] == ["a", "urgent"]
     assert lane.last_preempted == ()
     stage.run()

@@ -65,10 +65,12 @@ def test_a_text_above_the_bound_sits_alone(seq: Make, bench: Any) -> None:
 
 
 def test_who_lacks_the_blocks_of_its_worst_case_waits_for_them(seq: Make, bench: Any) -> None:
-    stage = bench(PerTokenPolicy(4, pool=BlockPool(3, 4)))
+    lane = PerTokenPolicy(4, pool=BlockPool(3, 4))
+    stage = bench(lane)
     stage.add(seq("a", 5, max_tokens=4), seq("b", 5, max_tokens=4), seq("c", 1, max_tokens=1))
     assert [name for _, name, _ in seating(stage)] == ["a"]
     assert stage.why() == [("b", "no_blocks", None), ("c", "behind", "b")]
+    assert [entry.needs_blocks for entry in lane.why_waiting()] == [2, None]
     stage.run()
     assert {len(tokens) for tokens in stage.tokens.values()} == {4, 1}
 

@@ -92,6 +92,7 @@ def test_a_round_takes_only_members_whose_worst_case_has_blocks(seq: Make, bench
     assert members(stage.step()) == ["a", "b"]
     assert stage.pool.num_used_blocks == 4
     assert stage.why() == [("c", "no_blocks", None)]
+    assert [entry.needs_blocks for entry in lane.why_waiting()] == [2]  # of which one is free
     stage.step()
     assert stage.why() == [("c", "round_running", None)]
     assert firsts(stage.run()) == [["c"]]

@@ -24,6 +24,7 @@ class _LineRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     why: str
     arrival_s: float
     behind: int | str | None
+    needs_blocks: int | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,9 +54,11 @@ def decode_line(rows: Iterable[msgspec.Raw]) -> tuple[WaitingRow, ...]:
 def _row(entry: Waiting, places: dict[str | None, int]) -> _LineRow:
     sequence = entry.sequence
     behind = places.get(entry.behind, entry.behind)
-    return _LineRow(sequence.sequence_id, sequence.request_id, entry.why, sequence.arrival_s, behind)
+    return _LineRow(
+        sequence.sequence_id, sequence.request_id, entry.why, sequence.arrival_s, behind, entry.needs_blocks
+    )
 
 
 def _readable(row: _LineRow, line: Sequence[_LineRow]) -> WaitingRow:
     behind = line[row.behind].sequence_id if isinstance(row.behind, int) else row.behind
-    return WaitingRow(row.sequence_id, row.request_id, row.why, row.arrival_s, behind)
+    return WaitingRow(row.sequence_id, row.request_id, row.why, row.arrival_s, behind, row.needs_blocks)

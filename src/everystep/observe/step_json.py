@@ -52,10 +52,13 @@ def page_as_json(steps: Iterator[Step], next_if_empty: int) -> Iterator[bytes]:
 
 
 def _waiting_as_dict(row: WaitingRow, at_s: float) -> dict[str, Any]:
-    return {
+    shown: dict[str, Any] = {
         "sequence_id": row.sequence_id,
         "request_id": row.request_id,
         "why": row.why,
         "behind": row.behind,
         "waited_s": round(max(0.0, at_s - row.arrival_s), 6),
     }
+    if row.needs_blocks is not None:
+        shown["needs_blocks"] = row.needs_blocks
+    return shown

@@ -129,6 +129,7 @@ class ContinuousPolicy(Lane):
     def _admit(self, budget: int) -> list[Row]:
         """Seat the head of the line while seats, budget and blocks last.  Not in a step that took blocks away."""
         rows: list[Row] = []
+        self._needs_blocks = None  # nobody is asked in a step that took blocks away
         self._cause = WaitCause.NO_BLOCKS if self.last_preempted else WaitCause.NO_SEAT
         while self._line and self._free_seats and not self.last_preempted:
             if budget == 0:
@@ -149,7 +150,8 @@ class ContinuousPolicy(Lane):
         num_spare = len(self._running) // RUNNING_ROWS_A_SPARE_BLOCK
         num_free_needed = num_new + self.pool.num_revived(shared) + num_spare
         if num_free_needed > self.pool.num_admittable(self):
-            self.pool.claim(self, min(self.pool.num_blocks, num_free_needed))
+            self._needs_blocks = min(self.pool.num_blocks, num_free_needed)
+            self.pool.claim(self, self._needs_blocks)
             return False
         self.pool.unclaim(self)
         self.pool.share(shared)

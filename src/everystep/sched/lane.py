@@ -30,6 +30,7 @@ class Lane:
         self.last_preempted: tuple[str, ...] = ()  # lost theirs in the last plan
         self._line = Line(ageing_s)
         self._cause = WaitCause.NO_SEAT
+        self._needs_blocks: int | None = None  # the head of the line, when it was last refused them
         self._sequences: dict[str, Sequence] = {}  # everybody here: waiting or seated, not ended
 
     def add(self, sequence: Sequence) -> None:
@@ -67,7 +68,7 @@ class Lane:
 
     def why_waiting(self) -> tuple[Waiting, ...]:
         """Each waiting sequence with its cause as of the last plan; the same object while nothing changed."""
-        return self._line.why_waiting(self._cause)
+        return self._line.why_waiting(self._cause, self._needs_blocks if self._cause is WaitCause.NO_BLOCKS else None)
 
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
         """Move the counters, end who ended, free seats and blocks.  Rows aborted since ``plan`` are skipped."""
@@ -102,6 +103,7 @@ class Lane:
         """Blocks for all that the sequence may ever compute, or a claim on them.  The last token is never computed."""
         num_blocks = self.pool.blocks_for(sequence.max_total_tokens - 1)
         if num_blocks > self.pool.num_admittable(self):
+            self._needs_blocks = num_blocks
             self.pool.claim(self, num_blocks)
             return False
         self.pool.unclaim(self)

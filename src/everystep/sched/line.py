@@ -57,7 +57,7 @@ class Line:
         self.ageing_s = ageing_s
         self._entries: list[tuple[Rank, Sequence]] = []
         self._causes: tuple[Waiting, ...] = ()
-        self._causes_of: WaitCause | None = None
+        self._causes_of: tuple[WaitCause, int | None] | None = None
         self._is_changed = True
 
     def __len__(self) -> int:
@@ -93,20 +93,20 @@ class Line:
         del self._entries[position]
         self._is_changed = True
 
-    def why_waiting(self, cause: WaitCause) -> tuple[Waiting, ...]:
-        """Everybody's cause, given the head's.  The same object as before while nothing changed.
+    def why_waiting(self, cause: WaitCause, needs_blocks: int | None = None) -> tuple[Waiting, ...]:
+        """Everybody's cause, given the head's and the blocks that it needs.  The same object while nothing changed.
 
         A running round and taken seats keep out everybody alike.  What the head alone lacks, blocks or tokens of a
         budget, makes the others wait for the head: nobody slips past it.
         """
-        if self._is_changed or cause is not self._causes_of:
-            self._causes = self._explain(cause)
-            self._causes_of, self._is_changed = cause, False
+        if self._is_changed or (cause, needs_blocks) != self._causes_of:
+            self._causes = self._explain(cause, needs_blocks)
+            self._causes_of, self._is_changed = (cause, needs_blocks), False
         return self._causes
 
-    def _explain(self, cause: WaitCause) -> tuple[Waiting, ...]:
+    def _explain(self, cause: WaitCause, needs_blocks: int | None) -> tuple[Waiting, ...]:
         if cause in COMMON_CAUSES or not self._entries:
             return tuple([Waiting(sequence, cause) for _, sequence in self._entries])
         head, *others = self
         behind = [Waiting(other, WaitCause.BEHIND, head.sequence_id) for other in others]
-        return (Waiting(head, cause), *behind)
+        return (Waiting(head, cause, needs_blocks=needs_blocks), *behind)
