@@ -5,7 +5,7 @@ Owns the frozen messages.  Ignorant of how they are encoded or sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -223,7 +223,8 @@ class VllmNews:
 class GenerationRequest:
     """What a handler asks of the engine: some prompts, one set of parameters, one lane.
 
-    Each prompt yields ``params.n`` choices.  Choice ``c`` of prompt ``p`` has index ``p * n + c``.
+    Each prompt yields ``params.n`` choices.  Choice ``c`` of prompt ``p`` has index ``p * n + c``.  ``max_tokens``, one
+    number a prompt, stands in the place of that of ``params``.
     """
 
     request_id: str
@@ -232,6 +233,16 @@ class GenerationRequest:
     policy: str
     priority: int = 0
     timeout_s: float | None = None  # None: the server's --request-timeout
+    max_tokens: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.max_tokens is None or len(self.max_tokens) == len(self.prompts)
+
+    def params_of(self, prompt: int) -> SamplingParams:
+        """What holds for the prompt of this index."""
+        if self.max_tokens is None:
+            return self.params
+        return replace(self.params, max_tokens=self.max_tokens[prompt])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,14 @@ from api.harness import EOS_ID, chunks
 from api.real_model import Asked, asking
 from everystep.api.native_bodies import Body, DetokenizeBody, NativeOptions, PromptBody, PromptsBody, VllmBody
 from everystep.api.openai_bodies import ChatBody, CompletionBody, ContentPart, Message, NotDone, StreamOptions
+from everystep.api.trying import TriedPrompt, TryBody
 
 TOKEN = 70  # any: what its bias of 100 draws for certain
 LAST_WORD = {"logit_bias": {str(EOS_ID): 100}}  # the model ends at once, unless an option keeps it from that
 # A handful of tokens drawn over and over, unless having said one costs something.
 REPEATS = {"logit_bias": {str(token): 50 for token in range(TOKEN, TOKEN + 20)}, "max_tokens": 40, "temperature": 3.0}
 NO_EFFECT = {"user", "metadata"}  # labels of the caller's: their description says so
-SHOWN_BELOW = {(PromptBody, "ignore_eos"), (PromptsBody, "ignore_eos")}  # in a test of its own
+SHOWN_BELOW = {(PromptBody, "ignore_eos"), (PromptsBody, "ignore_eos"), (TryBody, "ignore_eos")}  # in a test of its own
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,15 @@ PROBES: dict[type[Body], dict[str, Probe]] = {
         "logprobs": Probe(True),
         "top_logprobs": Probe(2, {"logprobs": True}),
     },
+    TryBody: {
+        "prompts": Probe([{"prompt": "something else", "max_tokens": 12}]),
+        "policy": Probe("static"),
+        "temperature": Probe(0.0),
+        "seed": Probe(8),
+        "priority": Probe(3),
+        "timeout_s": Probe(1e-6),
+    },
+    TriedPrompt: {"prompt": Probe("something else"), "max_tokens": Probe(3)},
     StreamOptions: {"include_usage": Probe(True)},
     Message: {"role": Probe("assistant"), "content": Probe("something else"), "name": Probe("Ann")},
     ContentPart: {"type": Probe("image_url"), "text": Probe("something else")},
@@ -84,6 +94,7 @@ ENDPOINTS: list[tuple[str, type[Body], dict[str, Any]]] = [
     ("/generate", PromptsBody, BASE | {"prompts": [TEXT]}),
     ("/v1/completions", CompletionBody, BASE | {"model": "tiny", "prompt": TEXT}),
     ("/v1/chat/completions", ChatBody, BASE | {"model": "tiny", "messages": [{"role": "user", "content": TEXT}]}),
+    ("/try", TryBody, {"prompts": [{"prompt": TEXT, "max_tokens": 12}], "temperature": 1.0, "seed": 7}),
 ]
 
 
@@ -155,6 +166,8 @@ async def _letter_of_the_answer(asked: Asked, path: str, base: dict[str, Any]) -
 
 async def _answer(asked: Asked, path: str, body: dict[str, Any]) -> str:
     reply = (await asked.shown(path, body))[2]
+    if path == "/try":
+        return "".join(event["text"] for event in reply if isinstance(event, dict))
     if path == "/generate_stream":
         return "".join(event["token"] for event in reply)
     whole = reply[0]
@@ -167,18 +180,28 @@ async def _answer(asked: Asked, path: str, body: dict[str, Any]) -> str:
 async def test_ends_are_put_off_by_the_options_for_it_on_the_native_endpoints_too(asked: Asked) -> None:
     """``ignore_eos`` there: no bias can be given, so a prompt is looked for after which the model ends of itself."""
     for text in (f"{word} {i}" for word in ("a", "the", "so") for i in range(20)):
-        body = {"prompt": text, "max_tokens": 200}
-        without = await _answer(asked, "/basic_generate", body)
-        with_it = await _answer(asked, "/basic_generate", body | {"ignore_eos": True})
+        prompt = {"prompt": text, "max_tokens": 200}
+        without = await _answer(asked, "/basic_generate", prompt)
+        with_it = await _answer(asked, "/basic_generate", prompt | {"ignore_eos": True})
         if without != with_it:
             assert with_it.startswith(without)
+            assert await _answer(asked, "/try", {"prompts": [prompt]}) == without
+            assert await _answer(asked, "/try", {"prompts": [prompt], "ignore_eos": True}) == with_it
             return
     raise AssertionError("the model never ends of itself: the test shows nothing")
 
 
 # --- within messages and options -----------------------------------------------------------------
+async def test_each_field_of_a_prompt_to_try_shows(asked: Asked) -> None:
+    plain = {"prompt": TEXT, "max_tokens": 12}
+    shown = await asked.shown("/try", {"prompts": [plain]})
+    assert shown[0] == 200
+    for name, probe in PROBES[TriedPrompt].items():
+        assert await asked.shown("/try", {"prompts": [plain | {name: probe.value}]}) != shown, name
+
+
 async def test_each_field_of_a_message_shows(asked: Asked) -> None:
-    path, _, base = ENDPOINTS[-1]
+    path, _, base = ENDPOINTS[4]
     for kind, whole in ((Message, {"role": "user", "content": TEXT}), (ContentPart, {"type": "text", "text": TEXT})):
         plain = await asked.shown(path, base | {"messages": [_message(kind, whole)]})
         assert plain[0] == 200
@@ -209,7 +232,7 @@ async def test_each_option_that_is_not_done_is_refused_by_its_name(asked: Asked)
             if is_undone(kind, name):
                 reply = await asked.http.post(path, json=base | {name: [{"x": 1}]})
                 assert (reply.status_code, reply.json()["error"]["param"]) == (400, name)
-    path, _, base = ENDPOINTS[-1]
+    path, _, base = ENDPOINTS[4]
     for kind, whole in ((Message, {"role": "user", "content": TEXT}), (ContentPart, {"type": "text", "text": TEXT})):
         for name in (name for name in kind.model_fields if is_undone(kind, name)):
             messages = [_message(kind, whole | {name: [{"x": 1}]})]

@@ -150,8 +150,8 @@ async def fuzz(max_examples: int) -> Fuzz:
 
 async def test_what_the_description_allows_is_served_and_what_it_forbids_is_refused() -> None:
     done = await fuzz(12)
-    posts = ["/basic_generate", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions",
-             "/tokenize", "/detokenize"]  # fmt: skip
+    posts = ["/basic_generate", "/generate", "/generate_stream", "/try", "/v1/completions",
+             "/v1/chat/completions", "/tokenize", "/detokenize"]  # fmt: skip
     assert all(done.num_served[f"POST {path}"] > 0 for path in posts), done.num_served
     assert all(done.num_refused[f"POST {path}"] > 5 for path in posts), done.num_refused
 

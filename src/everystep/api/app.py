@@ -26,6 +26,7 @@ from everystep.api import (
     openai_completions,
     openai_models,
     tokens,
+    trying,
 )
 from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
@@ -91,7 +92,16 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
 
 
 def _routers(engine: EngineClient) -> list[APIRouter]:
-    rooms: list[Any] = [native, openai_completions, openai_chat, openai_models, tokens, observability, engine_facts]
+    rooms: list[Any] = [
+        native,
+        openai_completions,
+        openai_chat,
+        openai_models,
+        tokens,
+        trying,
+        observability,
+        engine_facts,
+    ]
     return [room.router(engine) for room in rooms]
 
 

@@ -39,8 +39,11 @@ def submit(
     ours: Ours,
     *,
     prefix: str,
+    max_tokens: tuple[int, ...] | None = None,
 ) -> Generation:
     """Raises the typed error of whatever speaks against it.  Its id begins with ``prefix``.
+
+    ``max_tokens``, one number a prompt, stands in the place of that of ``params``.
 
     However the handling of the HTTP request ends, the generation is over then: the request's scope holds it.
     """
@@ -52,6 +55,7 @@ def submit(
             policy=ours.policy,
             priority=ours.priority,
             timeout_s=ours.timeout_s,
+            max_tokens=max_tokens,
         )
     )
     request.scope[GENERATION] = generation

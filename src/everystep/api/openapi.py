@@ -21,7 +21,7 @@ Json = dict[str, Any]
 TEXT, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 EVENTS: Json = {}  # no schema says what is in a stream
 GENERATION_ERRORS = ("429", "504")  # only where something is generated
-STREAMS = ("/generate_stream", "/steps/stream")
+STREAMS = ("/generate_stream", "/try", "/steps/stream")
 
 
 def describe(app: FastAPI, engine: EngineClient) -> Callable[[], Json]:

@@ -32,7 +32,7 @@ def native_params(body: NativeOptions, room: int) -> SamplingParams:
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k or 0,
-        seed=_seed(body.seed),
+        seed=as_seed(body.seed),
         stop=_stops(body.stop),
         ignore_eos=body.ignore_eos,
     )
@@ -60,7 +60,7 @@ def _openai_params(body: OpenAIOptions, max_tokens: int, logprobs: int | None, v
         presence_penalty=_or(body.presence_penalty, 0.0),
         frequency_penalty=_or(body.frequency_penalty, 0.0),
         logit_bias=_logit_bias(body.logit_bias or {}, vocab_size),
-        seed=_seed(body.seed),
+        seed=as_seed(body.seed),
         n=_or(body.n, 1),
         stop=_stops(body.stop),
         min_tokens=_or(body.min_tokens, 0),
@@ -86,7 +86,7 @@ def _chat_logprobs(body: ChatBody) -> int | None:
     return top if body.logprobs else None
 
 
-def _seed(seed: int | None) -> int | None:
+def as_seed(seed: int | None) -> int | None:
     """OpenAI's seeds are signed 64-bit numbers, ours unsigned: the same bits."""
     return seed & MAX_SEED if seed is not None and MIN_SEED <= seed < 0 else seed
 

@@ -27,6 +27,7 @@ def fan_out(
     """One message per choice, by index.  Ids are the request's with the index behind it."""
     submits = []
     for p, prompt_ids in enumerate(request.prompts):
+        params = request.params_of(p)
         base = request.params.seed if request.params.seed is not None else draw_seed()
         for c in range(request.params.n):
             submits.append(
@@ -35,7 +36,7 @@ def fan_out(
                     request_id=request.request_id,
                     policy=request.policy,
                     prompt_ids=prompt_ids,
-                    params=request.params,
+                    params=params,
                     seed=(base + c * SEED_STRIDE) & MAX_SEED,
                     eos_token_ids=eos_token_ids,
                     priority=request.priority,

@@ -45,15 +45,21 @@ def check_request(request: GenerationRequest, info: EngineInfo, settings: Settin
     for token_id in (*params.logit_bias, *params.stop_token_ids):
         if token_id >= vocab_size:
             raise InvalidParameter(f"token id {token_id} is outside the vocabulary of {vocab_size}")
-    for prompt_ids in request.prompts:
+    for index, prompt_ids in enumerate(request.prompts):
         if (last := max(prompt_ids, default=0)) >= vocab_size:  # a tokenizer may have tokens that the model hasn't
             raise InvalidRequest(f"the prompt has token {last}; the model's last is {vocab_size - 1}", param="prompt")
         check_fits(
             len(prompt_ids),
-            params.max_tokens,
+            _max_tokens_of(request, index),
             max_model_len=info.max_model_len,
             cache_tokens=info.num_blocks * info.block_size,
         )
+
+
+def _max_tokens_of(request: GenerationRequest, prompt: int) -> int:
+    params = request.params_of(prompt)
+    check_generates(params)
+    return params.max_tokens
 
 
 def _check_deadline(timeout_s: float | None, limit_s: float | None) -> None:
