@@ -20,17 +20,20 @@ from starlette.middleware import Middleware
 from everystep.api import (
     engine_facts,
     error_replies,
+    figures,
     native,
     observability,
     openai_chat,
     openai_completions,
     openai_models,
+    page,
     tokens,
     trying,
 )
 from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
 from everystep.api.openapi import describe
+from everystep.api.page.document import live_page
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope, on_error
 from everystep.config import Settings
@@ -73,7 +76,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
         lifespan=_lifespan(engine),
         middleware=[
             Middleware(RequestScope),
-            Middleware(ApiKeys, settings=settings),
+            Middleware(ApiKeys, settings=settings, pages={"/": live_page()}),
             Middleware(BodyLimit, max_bytes=int(settings.max_body_mib * 2**20)),
         ],
         dependencies=[Depends(check_query_keys)],
@@ -101,8 +104,9 @@ def _routers(engine: EngineClient) -> list[APIRouter]:
         trying,
         observability,
         engine_facts,
+        figures,
     ]
-    return [room.router(engine) for room in rooms]
+    return [page.router(), *(room.router(engine) for room in rooms)]
 
 
 def _handlers() -> dict[Any, Any]:

@@ -195,4 +195,5 @@ REPLIES: dict[str, Json] = {
     "/steps": _object(steps=_list(STEP), next=INTEGER),
     "/steps/trace": {"type": "object"},
     "/engine": {"type": "object"},
+    "/figures": {"type": "object"},
 }

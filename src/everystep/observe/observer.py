@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from everystep.messages import StepOutput, Submit, VllmLoad
 from everystep.observe.metrics import Metrics
+from everystep.observe.recent import Recent
 from everystep.observe.request_log import RequestLog
 from everystep.observe.sequence_life import SequenceLife
 from everystep.observe.step_log import StepLog
@@ -22,6 +23,7 @@ class Observer:
         self.step_log = StepLog(step_log_size)
         self.requests = RequestLog(self.step_log, max_requests)
         self.metrics = Metrics(policies, self._open.values())
+        self.recent = Recent(policies)
 
     # --- from the door ---------------------------------------------------------------------------
     def accepted(self, submit: Submit) -> None:
@@ -47,6 +49,7 @@ class Observer:
         """A forward pass.  Call it before the step's events are told."""
         self.step_log.append(output)
         self.metrics.step(output.summary)
+        self.recent.step(output.summary)
         for sequence_id in output.preempted:
             if life := self._open.get(sequence_id):
                 life.is_seated = False
@@ -89,8 +92,10 @@ class Observer:
         if life.last_token_s is None:
             life.first_token_s = now_s
             metrics.ttft_s.observe(now_s - life.arrival_s)
+            self.recent.token(life.policy, now_s, ttft_s=now_s - life.arrival_s, itl_s=None)
         else:
             metrics.itl_s.observe(now_s - life.last_token_s)
+            self.recent.token(life.policy, now_s, ttft_s=None, itl_s=now_s - life.last_token_s)
         life.last_token_s = now_s
 
     def finished(self, sequence_id: str, reason: FinishReason, now_s: float) -> None:
@@ -103,6 +108,7 @@ class Observer:
         life.finish_s = now_s
         life.finished_after_step = self.step_log.last_step
         self.metrics.num_ended[life.policy, reason.value] += 1
+        self.recent.ended(life.policy, now_s)
         self.metrics.e2e_s.observe(now_s - life.arrival_s)
 
     def _note_first_step(self, life: SequenceLife, output: StepOutput) -> None:

@@ -1,0 +1,1 @@
+export function mountFigures(root, app) {}

@@ -1,0 +1,1 @@
+export function mountLine(root, app, policy) {}

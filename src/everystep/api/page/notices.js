@@ -1,0 +1,1 @@
+export function mountNotices(root, app) {}

@@ -1,0 +1,1 @@
+export function mountSeats(root, app, policy) {}

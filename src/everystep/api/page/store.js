@@ -1,0 +1,84 @@
+// What is known of an engine: its steps by lane, as `/steps` tells them, and its latest figures.  Fed by the live server
+// or by a recording; whoever draws reads it at each frame, and listens for "steps", "figures" and "reset".
+
+const MAX_STEPS = 12_000; // a lane; then the oldest go, a thousand at a time
+const SHED = 1_000;
+
+/** One lane: its steps in order, each in the shape of `/steps`. */
+export class Lane {
+  constructor(policy, seats) {
+    this.policy = policy;
+    this.seats = seats;
+    this.steps = [];
+  }
+
+  get last() {
+    return this.steps.at(-1) ?? null;
+  }
+
+  /** The index of the last step that had begun at `atS`, −1 before the first. */
+  indexAt(atS) {
+    let low = 0;
+    let high = this.steps.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.steps[middle].start_s <= atS) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+
+  add(step) {
+    this.steps.push(step);
+    for (const row of step.rows) this.seats = Math.max(this.seats, row.seat + 1);
+    if (this.steps.length > MAX_STEPS) this.steps.splice(0, SHED);
+  }
+}
+
+export class Store extends EventTarget {
+  /** `facts`: `/engine`'s reply, or what a recording has of it; `isLive`: whether more is to come. */
+  constructor({ isLive }) {
+    super();
+    this.isLive = isLive;
+    this.reset(null);
+  }
+
+  /** Another engine, or the same begun anew. */
+  reset(facts) {
+    this.facts = facts;
+    this.figures = null;
+    this.lanes = new Map();
+    this.lastStep = -1;
+    for (const [policy, seats] of Object.entries(facts?.seats ?? {})) this.lanes.set(policy, new Lane(policy, seats));
+    this.dispatchEvent(new Event("reset"));
+  }
+
+  /** Steps in the order of their numbers; those that are known already are passed over. */
+  addSteps(steps) {
+    for (const step of steps) {
+      if (step.step <= this.lastStep) continue;
+      this.lastStep = step.step;
+      if (!this.lanes.has(step.policy)) this.lanes.set(step.policy, new Lane(step.policy, 0));
+      this.lanes.get(step.policy).add(step);
+    }
+    if (steps.length) this.dispatchEvent(new Event("steps"));
+  }
+
+  setFigures(figures) {
+    this.figures = figures;
+    this.dispatchEvent(new Event("figures"));
+  }
+
+  get startS() {
+    return this.#edge(Math.min, (lane) => lane.steps[0]?.start_s, 0);
+  }
+
+  get endS() {
+    return this.#edge(Math.max, (lane) => lane.last?.end_s, 0);
+  }
+
+  #edge(choose, of, otherwise) {
+    const times = [...this.lanes.values()].map(of).filter((time) => time !== undefined);
+    return times.length ? choose(...times) : otherwise;
+  }
+}
