@@ -24,6 +24,7 @@ export function translator(table) {
     const words = table[language()][key];
     if (words === undefined) throw new Error(`no words for ${key}`);
     if (typeof words === "function") return words(values);
+    if (typeof words === "object") return words; // a table of its own
     return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
   };
 }
