@@ -1,0 +1,82 @@
+// What a run took, lane beside lane: seconds, tokens a second, who worked, who was held, what stood empty, the ratio.
+
+import { el } from "./dom.js";
+import { duration, number, translator } from "./words.js";
+
+const reportWords = translator({
+  en: {
+    lane: "Lane",
+    seconds: "Seconds",
+    rate: "Tokens/s",
+    first: "First token (median)",
+    steps: "Steps",
+    seats: "Seat-steps: working / held / empty",
+    bar: "{working} % working, {held} % held, {empty} % empty",
+    unknown: "not told",
+    ratio: "{fast} took {ratio} times less time than {slow}: the same prompts, the same tokens, the same machine.",
+    same: "{fast} and {slow} took the same time.",
+    use: ({ policy, percent }) => `${policy}: of the seats that its steps had, ${percent} % worked.`,
+  },
+  ko: {
+    lane: "레인",
+    seconds: "초",
+    rate: "토큰/초",
+    first: "첫 토큰(중앙값)",
+    steps: "스텝",
+    seats: "자리-스텝: 계산 / 점유 / 빈자리",
+    bar: "계산 {working} %, 점유 {held} %, 빈자리 {empty} %",
+    unknown: "알려지지 않음",
+    ratio: "{fast} 레인은 {slow} 레인보다 {ratio}배 빨리 끝났습니다. 프롬프트도, 토큰도, 기계도 같습니다.",
+    same: "{fast} 레인과 {slow} 레인은 같은 시간이 걸렸습니다.",
+    use: ({ policy, percent }) => `${policy}: 스텝마다 있던 자리 가운데 ${percent} %가 계산했습니다.`,
+  },
+});
+
+/** A table of runs that have ended, and the sentence that follows from it. */
+export function tryReport(runs) {
+  const names = ["lane", "seconds", "rate", "first", "steps", "seats"];
+  const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col", text: reportWords(name) })));
+  const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...runs.map(row)));
+  return el("div", {}, el("div", { class: "scroll" }, table), el("p", { class: "ratio", text: sentence(runs) }));
+}
+
+function row(run) {
+  const cell = (text) => el("td", { text });
+  return el(
+    "tr",
+    { "data-policy": run.policy },
+    el("th", { scope: "row", text: run.policy }),
+    cell(number(run.seconds, 2)),
+    cell(number(run.tokensPerS, 1)),
+    cell(run.medianFirstS === null ? "–" : duration(run.medianFirstS)),
+    cell(run.seatSteps === null ? "–" : number(run.steps)),
+    el("td", {}, ...seatCells(run.seatSteps)),
+  );
+}
+
+function seatCells(sums) {
+  if (sums === null) return [el("span", { text: reportWords("unknown") })];
+  const total = sums.working + sums.held + sums.empty;
+  const percent = (name) => number((100 * sums[name]) / total);
+  const words = { working: percent("working"), held: percent("held"), empty: percent("empty") };
+  const parts = Object.keys(words).map((name) => el("i", { class: name, vars: { "--share": String(sums[name] / total) } }));
+  return [
+    el("span", { text: `${number(sums.working)} / ${number(sums.held)} / ${number(sums.empty)}` }),
+    el("span", { class: "shares", role: "img", "aria-label": reportWords("bar", words) }, ...parts),
+  ];
+}
+
+function sentence(runs) {
+  if (runs.length === 1) return useOf(runs[0]);
+  const sorted = [...runs].sort((a, b) => a.seconds - b.seconds);
+  const [fast, slow] = [sorted[0], sorted.at(-1)];
+  const ratio = slow.seconds / fast.seconds;
+  const names = { fast: fast.policy, slow: slow.policy, ratio: number(ratio, 1) };
+  return reportWords(ratio < 1.05 ? "same" : "ratio", names);
+}
+
+function useOf({ policy, seatSteps }) {
+  if (seatSteps === null) return "";
+  const total = seatSteps.working + seatSteps.held + seatSteps.empty;
+  return reportWords("use", { policy, percent: number((100 * seatSteps.working) / total) });
+}
