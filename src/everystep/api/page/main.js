@@ -27,7 +27,9 @@ class App extends EventTarget {
   }
 
   show(store) {
+    if (store === this.store) return;
     this.store = store;
+    if (store.isLive) this.view.follow();
     this.dispatchEvent(new Event("store"));
   }
 }

@@ -4,10 +4,12 @@
 export const MIN_PX_PER_S = 1;
 export const MAX_PX_PER_S = 20_000;
 
+const FIRST_PX_PER_S = 60;
+
 export class View extends EventTarget {
   constructor() {
     super();
-    this.pxPerS = 60;
+    this.pxPerS = FIRST_PX_PER_S;
     this.endS = null; // the right edge in the server's time; null: now
     this.pointed = null; // sequence id
     this.chosen = null;
@@ -36,6 +38,12 @@ export class View extends EventTarget {
   moveTo(endS) {
     this.endS = endS;
     this.dispatchEvent(new Event("move"));
+  }
+
+  /** The present, as at the beginning. */
+  follow() {
+    this.pxPerS = FIRST_PX_PER_S;
+    this.moveTo(null);
   }
 
   /** `aroundS` stays where it is on the screen. */

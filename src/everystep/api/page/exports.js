@@ -1,0 +1,93 @@
+// What is shown, as a file: an SVG of the seats, a Chrome trace for Perfetto.
+// Source of the trace's form: "Trace Event Format" of the Chromium project (JSON Object Format; events X, C and M).
+
+import { coloursOf, isDark } from "./colours.js";
+import { svgEl } from "./dom.js";
+
+const WIDTH = 1200;
+const ROW = 14;
+const HEAD = 24;
+const AXIS = 22;
+const MARGIN = 10;
+const PIDS_PER_LANE = 10_000; // viewers take thread ids as unique over all processes, as in /steps/trace
+
+/** Steps of the lane that are seen, whole or in part, between two times. */
+export function stepsBetween(lane, fromS, toS) {
+  const first = Math.max(0, lane.indexAt(fromS));
+  return lane.steps.slice(first).filter((step) => step.end_s > fromS && step.start_s < toS);
+}
+
+/** The lanes between two times as the text of an SVG file. */
+export function svgOf(lanes, fromS, toS) {
+  const ink = isDark() ? "#e9e9e6" : "#1c1c1a";
+  const panel = isDark() ? "#1d1f22" : "#ffffff";
+  const heightOf = (lane) => HEAD + lane.seats * ROW + AXIS;
+  const height = lanes.reduce((sum, lane) => sum + heightOf(lane), MARGIN);
+  const root = svgEl("svg", {
+    xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height,
+    "font-family": "system-ui, sans-serif", "font-size": 12,
+  });
+  root.append(hatchPattern(panel), svgEl("rect", { width: WIDTH, height, fill: panel }));
+  let y = 0;
+  for (const lane of lanes) {
+    root.append(laneGroup(lane, fromS, toS, y, ink));
+    y += heightOf(lane);
+  }
+  return new XMLSerializer().serializeToString(root);
+}
+
+function hatchPattern(colour) {
+  const line = svgEl("path", { d: "M0 5 L5 0", stroke: colour, "stroke-width": 1.6 });
+  return svgEl("defs", {}, svgEl("pattern", { id: "held", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, line));
+}
+
+function laneGroup(lane, fromS, toS, y, ink) {
+  const scale = (WIDTH - 2 * MARGIN) / (toS - fromS);
+  const x = (atS) => MARGIN + (Math.min(toS, Math.max(fromS, atS)) - fromS) * scale;
+  const group = svgEl("g", { transform: `translate(0 ${y})` });
+  group.append(svgEl("text", { x: MARGIN, y: 17, fill: ink, "font-weight": 600, text: lane.policy }));
+  for (let seat = 0; seat < lane.seats; seat++) {
+    group.append(svgEl("rect", { x: MARGIN, y: HEAD + seat * ROW, width: WIDTH - 2 * MARGIN, height: ROW - 1, fill: ink, opacity: 0.06 }));
+  }
+  for (const step of stepsBetween(lane, fromS, toS)) {
+    const width = Math.max(0.3, x(step.end_s) - x(step.start_s) - 0.4);
+    for (const row of step.rows) group.append(...cell(row, step, x(step.start_s), HEAD + row.seat * ROW, width));
+  }
+  const label = (atS, anchor) =>
+    svgEl("text", { x: x(atS), y: HEAD + lane.seats * ROW + 14, fill: ink, "text-anchor": anchor, text: `${atS.toFixed(2)} s` });
+  group.append(label(fromS, "start"), label(toS, "end"));
+  return group;
+}
+
+function cell(row, step, x, y, width) {
+  const colours = coloursOf(row.sequence_id);
+  const size = { x: x.toFixed(2), y, width: width.toFixed(2), height: ROW - 1 };
+  const words = `${row.sequence_id}, step ${step.step}: ${row.phase}, ${row.new_tokens} new, context ${row.context_tokens}`;
+  const title = svgEl("title", { text: words });
+  if (row.phase !== "held") return [svgEl("rect", { ...size, fill: colours[row.phase] }, title)];
+  return [svgEl("rect", { ...size, fill: colours.decode, opacity: 0.45 }, title), svgEl("rect", { ...size, fill: "url(#held)" })];
+}
+
+/** The same as Chrome trace-event JSON. */
+export function traceOf(lanes, fromS, toS) {
+  const traceEvents = lanes.flatMap((lane, i) => [...laneEvents(lane, (i + 1) * PIDS_PER_LANE, fromS, toS)]);
+  return JSON.stringify({ displayTimeUnit: "ms", traceEvents });
+}
+
+function* laneEvents(lane, pid, fromS, toS) {
+  yield { name: "process_name", ph: "M", pid, args: { name: lane.policy } };
+  yield { name: "thread_name", ph: "M", pid, tid: pid, args: { name: "steps" } };
+  for (let seat = 0; seat < lane.seats; seat++) {
+    yield { name: "thread_name", ph: "M", pid, tid: pid + 1 + seat, args: { name: `seat ${seat}` } };
+  }
+  for (const step of stepsBetween(lane, fromS, toS)) {
+    const ts = step.start_s * 1e6;
+    const dur = (step.end_s - step.start_s) * 1e6;
+    const args = { rows: step.shape[0], longest: step.shape[1], waiting: step.waiting.length };
+    yield { name: `step ${step.step}`, cat: "step", ph: "X", pid, tid: pid, ts, dur, args };
+    for (const { seat, sequence_id, phase, ...rest } of step.rows) {
+      yield { name: sequence_id, cat: phase, ph: "X", pid, tid: pid + 1 + seat, ts, dur, args: { step: step.step, phase, ...rest } };
+    }
+    yield { name: "waiting", ph: "C", pid, ts, args: { waiting: step.waiting.length } };
+  }
+}
