@@ -2,7 +2,7 @@
 #
 # make serve   a bare machine becomes a running server on 127.0.0.1:8000; ARGS="--port 9000" is passed on
 # make test    install what the tests need (no torch, no browser, no service) and run them; TEST_JOBS=2 at once
-# make test-all  the same, and every part that needs more: torch and transformers, vLLM for CPUs, a GPU where there is one
+# make test-all  the same, and every part that needs more: torch and transformers, vLLM for CPUs, a browser, Prometheus, a GPU
 # make check   formatter check, lint, strict types, import floors, make test
 # make bench   the default benchmark: the default model and one of opt-125m's shape, every peer that is installed; ARGS too
 # make bench-peers  install the peers, each in an environment of its own: transformers, vLLM for CPUs, OpenVINO GenAI
@@ -56,6 +56,8 @@ test: $(VENV)/.dev $(VENV)/.model
 
 .PHONY: test-all
 test-all: test $(VENV_ALL)/.all $(VENV_VLLM)/.vllm
+	@.ci/install chromium chromium
+	@.ci/install promtool prometheus
 	EVERYSTEP_TEST_VLLM_PYTHON=$(CURDIR)/$(VENV_VLLM)/bin/python $(VENV_ALL)/bin/python -m pytest -m "$(MARKS)" --timeout 1200
 
 .PHONY: check
