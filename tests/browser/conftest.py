@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,8 @@ import pytest
 from browser.staged import Stage, staged
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` isn't installed")
+
+playwright.expect.set_options(timeout=30_000)  # milliseconds: the machine may be busy
 
 # Headless, as root in a container, and silent: without these Chromium asks its makers' servers for things of its own.
 FLAGS = [
@@ -61,13 +64,19 @@ class Watched:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    with staged() as ready:
-        yield ready
+def start_stage() -> Iterator[Callable[..., Stage]]:
+    """``start_stage(**settings)``: a ready server, which is there until the pages are closed."""
+    with ExitStack() as stages:
+        yield lambda **settings: stages.enter_context(staged(**settings))
 
 
 @pytest.fixture
-def open_page(chromium):
+def stage(start_stage) -> Stage:
+    return start_stage()
+
+
+@pytest.fixture
+def open_page(chromium, start_stage):
     """``open_page(url, **context)``: the page, watched, in a context of its own.  Its misdeeds fail the test."""
     opened = []
 

@@ -36,20 +36,20 @@ def test_the_browser_itself_refuses_what_would_read_text_as_markup_or_code(stage
     assert tried == "TypeError"
 
 
-def test_the_key_is_asked_for_once_kept_for_the_tab_and_a_wrong_one_is_told(open_page):
-    with staged(api_key=("right",)) as stage:
-        page = open_page(stage.url, is_checked=False)  # the browser itself notes the 401 as an error
-        field = page.get_by_label("API key")
-        field.fill("wrong")
-        field.press("Enter")
-        expect(page.get_by_role("alert")).to_have_text("the API key isn't accepted")
-        page.get_by_label("API key").fill("right")
-        page.get_by_role("button", name="Open").click()
-        expect(page.locator("#header .state")).to_have_text("live")
-        page.reload()
-        expect(page.locator("#header .state")).to_have_text("live")
-        other = open_page(stage.url, is_checked=False)
-        expect(other.get_by_label("API key")).to_be_visible()
+def test_the_key_is_asked_for_once_kept_for_the_tab_and_a_wrong_one_is_told(start_stage, open_page):
+    stage = start_stage(api_key=("right",))
+    page = open_page(stage.url, is_checked=False)  # the browser itself notes the 401 as an error
+    field = page.get_by_label("API key")
+    field.fill("wrong")
+    field.press("Enter")
+    expect(page.locator("#notices").get_by_role("alert")).to_have_text("the API key isn't accepted")
+    page.get_by_label("API key").fill("right")
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator("#header .state")).to_have_text("live")
+    page.reload()
+    expect(page.locator("#header .state")).to_have_text("live")
+    other = open_page(stage.url, is_checked=False)
+    expect(other.get_by_label("API key")).to_be_visible()
 
 
 def test_a_program_without_the_key_gets_an_error_and_no_page():

@@ -3,11 +3,14 @@
 import { el, save, show } from "./dom.js";
 import { stepsBetween, svgOf, traceOf } from "./exports.js";
 import { Player } from "./player.js";
-import { readRecording, RecordingError } from "./recording.js";
+import { RecordingError } from "./recorded_server.js";
+import { readRecording } from "./recording.js";
+import { seatLegend } from "./seat_legend.js";
 import { duration, translator } from "./words.js";
 
 const ZOOM = 1.5;
 const SLIDE_EVERY_MS = 200;
+const OWN_KEYS = new Set([" ", "Home", "End"]); // of buttons and sliders
 
 const controlWords = translator({
   en: {
@@ -23,7 +26,10 @@ const controlWords = translator({
     svg: "Save as SVG",
     trace: "Save as trace",
     steps: "Save steps",
-    keys: "Space: pause or go on. + and −: zoom. Home and End: first step, now. On the seats: arrows, Enter.",
+    all: "All",
+    allTitle: "Everything that is known",
+    keys: "Space: pause or go on. + −: zoom, 0: all. Home, End: first step, now. On the seats: drag, Ctrl and wheel, arrows, Enter.",
+    reading: "reading {name}: {percent} %",
     unreadable: "{name} can't be shown: {problem}",
     nothing: "nothing is in view",
     at: "{time} s",
@@ -41,7 +47,10 @@ const controlWords = translator({
     svg: "SVG로 저장",
     trace: "트레이스로 저장",
     steps: "스텝 저장",
-    keys: "스페이스: 멈춤/계속. + −: 확대와 축소. Home, End: 첫 스텝, 지금. 자리 그림에서는 화살표와 Enter.",
+    all: "전체",
+    allTitle: "알고 있는 모든 시간",
+    keys: "스페이스: 멈춤/계속. + −: 확대와 축소, 0: 전체. Home, End: 첫 스텝, 지금. 자리 그림에서는 끌기, Ctrl+휠, 화살표, Enter.",
+    reading: "{name} 파일을 읽는 중: {percent} %",
     unreadable: "{name} 파일을 보여 줄 수 없습니다: {problem}",
     nothing: "보이는 것이 없습니다",
     at: "{time}초",
@@ -64,14 +73,16 @@ class Controls {
     this.file = el("input", { type: "file", accept: ".jsonl,application/jsonl", hidden: true, on: { change: () => this.open(this.file.files[0]) } });
     this.servers = el("select", { name: "servers", hidden: true, "aria-label": controlWords("servers") });
     this.problem = el("p", { class: "problem", role: "alert" });
-    show(root, ...this.#parts(), this.problem, el("p", { class: "keys", text: controlWords("keys") }));
+    const explained = el("div", { class: "explained" }, seatLegend(app), el("p", { class: "keys", text: controlWords("keys") }));
+    show(root, ...this.#parts(), this.problem, explained);
     this.#listen();
     this.draw();
   }
 
   #parts() {
     const speed = el("label", { class: "speed" }, el("span", { text: controlWords("speed") }), this.speed);
-    const zoom = el("span", { class: "zoom" }, sign("−", "out", () => this.zoom(1 / ZOOM)), sign("+", "in", () => this.zoom(ZOOM)));
+    const all = el("button", { type: "button", text: controlWords("all"), title: controlWords("allTitle"), on: { click: () => this.showAll() } });
+    const zoom = el("span", { class: "zoom" }, sign("−", "out", () => this.zoom(1 / ZOOM)), sign("+", "in", () => this.zoom(ZOOM)), all);
     const files = el(
       "span",
       { class: "files" },
@@ -123,6 +134,13 @@ class Controls {
     view.zoom(factor);
   }
 
+  /** Live it goes on following, if it did. */
+  showAll() {
+    const { store, view } = this.app;
+    const isFollowing = store.isLive && view.isFollowing;
+    view.showAll(store.startS, isFollowing ? view.nowS : store.endS, { isFollowing });
+  }
+
   slide() {
     const { store, view } = this.app;
     const isAtEnd = Number(this.slider.value) >= Number(this.slider.max);
@@ -132,15 +150,17 @@ class Controls {
 
   /** Where keys mean something else, they go on meaning it. */
   key(event) {
-    const isElsewhere = event.target.closest("input, textarea, select, button, dialog") !== null;
-    if (isElsewhere || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isText = event.target.closest("input:not([type=range], [type=radio]), textarea, select, dialog") !== null;
+    const isOwn = OWN_KEYS.has(event.key) && event.target.closest("input, button, a, summary") !== null;
+    if (isText || isOwn || event.ctrlKey || event.metaKey || event.altKey) return;
     const { store, view } = this.app;
     const acts = {
       " ": () => this.toggle(),
       "+": () => this.zoom(ZOOM),
       "=": () => this.zoom(ZOOM),
       "-": () => this.zoom(1 / ZOOM),
-      Home: () => view.moveTo(store.startS + window.innerWidth / 2 / view.pxPerS),
+      0: () => this.showAll(),
+      Home: () => view.moveTo(store.startS + view.spanS),
       End: () => view.moveTo(store.isLive ? null : store.endS),
     };
     if (!(event.key in acts)) return;
@@ -149,12 +169,16 @@ class Controls {
   }
 
   async open(file) {
+    const { name } = file;
+    const tell = (words, values) => (this.problem.textContent = controlWords(words, { name, ...values }));
     this.file.value = ""; // the same file may be opened again
+    this.opening = file; // the last one wins
     try {
-      this.recorded = readRecording(file.name, await file.text());
+      const recorded = await readRecording(file, (share) => tell("reading", { percent: Math.round(100 * share) }));
+      if (this.opening !== file) return;
+      this.recorded = recorded;
     } catch (error) {
-      if (!(error instanceof RecordingError)) throw error;
-      this.problem.textContent = controlWords("unreadable", { name: file.name, problem: error.message });
+      tell("unreadable", { problem: error instanceof RecordingError ? error.message : String(error) });
       return;
     }
     show(this.servers, ...this.recorded.map((store, i) => el("option", { value: String(i), text: store.name })));
@@ -167,17 +191,13 @@ class Controls {
     const { app } = this;
     this.problem.textContent = "";
     app.show(store);
-    const spanS = Math.max(0.001, store.endS - store.startS);
-    const width = document.querySelector("#lanes .canvas")?.clientWidth ?? window.innerWidth;
-    app.view.moveTo(store.endS);
-    app.view.zoom(width / spanS / app.view.pxPerS, store.endS);
+    app.view.showAll(store.startS, store.endS);
   }
 
   save(kind) {
     const { store, view } = this.app;
-    const width = document.querySelector("#lanes .canvas")?.clientWidth ?? window.innerWidth;
     const toS = Math.min(view.edgeS, store.endS);
-    const fromS = Math.max(store.startS, view.edgeS - width / view.pxPerS);
+    const fromS = Math.max(store.startS, view.edgeS - view.spanS);
     const lanes = [...store.lanes.values()].filter((lane) => stepsBetween(lane, fromS, toS).length);
     this.problem.textContent = lanes.length ? "" : controlWords("nothing");
     if (!lanes.length) return;

@@ -4,11 +4,15 @@
 import { coloursOf, isDark } from "./colours.js";
 import { svgEl } from "./dom.js";
 
+// A recording may have any id in it.  Source: XML 1.0, production 2 "Char"; halves of pairs are none.
+const NOT_IN_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const WIDTH = 1200;
 const ROW = 14;
 const HEAD = 24;
 const AXIS = 22;
 const MARGIN = 10;
+const CAUSES = ["round_running", "no_seat", "no_blocks", "no_budget", "behind"];
+const ENGINE_PID = 1;
 const PIDS_PER_LANE = 10_000; // viewers take thread ids as unique over all processes, as in /steps/trace
 
 /** Steps of the lane that are seen, whole or in part, between two times. */
@@ -45,7 +49,7 @@ function laneGroup(lane, fromS, toS, y, ink) {
   const scale = (WIDTH - 2 * MARGIN) / (toS - fromS);
   const x = (atS) => MARGIN + (Math.min(toS, Math.max(fromS, atS)) - fromS) * scale;
   const group = svgEl("g", { transform: `translate(0 ${y})` });
-  group.append(svgEl("text", { x: MARGIN, y: 17, fill: ink, "font-weight": 600, text: lane.policy }));
+  group.append(svgEl("text", { x: MARGIN, y: 17, fill: ink, "font-weight": 600, text: lane.policy.replace(NOT_IN_XML, "\ufffd") }));
   for (let seat = 0; seat < lane.seats; seat++) {
     group.append(svgEl("rect", { x: MARGIN, y: HEAD + seat * ROW, width: WIDTH - 2 * MARGIN, height: ROW - 1, fill: ink, opacity: 0.06 }));
   }
@@ -62,32 +66,48 @@ function laneGroup(lane, fromS, toS, y, ink) {
 function cell(row, step, x, y, width) {
   const colours = coloursOf(row.sequence_id);
   const size = { x: x.toFixed(2), y, width: width.toFixed(2), height: ROW - 1 };
-  const words = `${row.sequence_id}, step ${step.step}: ${row.phase}, ${row.new_tokens} new, context ${row.context_tokens}`;
+  const who = row.sequence_id.replace(NOT_IN_XML, "\ufffd");
+  const words = `${who}, step ${step.step}: ${row.phase}, ${row.new_tokens} new, context ${row.context_tokens}`;
   const title = svgEl("title", { text: words });
-  if (row.phase !== "held") return [svgEl("rect", { ...size, fill: colours[row.phase] }, title)];
-  return [svgEl("rect", { ...size, fill: colours.decode, opacity: 0.45 }, title), svgEl("rect", { ...size, fill: "url(#held)" })];
+  if (row.phase !== "held") return [svgEl("rect", { ...size, class: "cell", fill: colours[row.phase] }, title)];
+  return [svgEl("rect", { ...size, class: "cell", fill: colours.decode, opacity: 0.45 }, title), svgEl("rect", { ...size, fill: "url(#held)" })];
 }
 
-/** The same as Chrome trace-event JSON. */
+/** The same as Chrome trace-event JSON, with the events that `/steps/trace` has for these steps. */
 export function traceOf(lanes, fromS, toS) {
-  const traceEvents = lanes.flatMap((lane, i) => [...laneEvents(lane, (i + 1) * PIDS_PER_LANE, fromS, toS)]);
+  const traceEvents = [
+    { name: "process_name", ph: "M", pid: ENGINE_PID, args: { name: "everystep" } },
+    ...lanes.flatMap((lane, i) => [...laneEvents(lane, (i + 1) * PIDS_PER_LANE, fromS, toS)]),
+  ];
   return JSON.stringify({ displayTimeUnit: "ms", traceEvents });
 }
 
 function* laneEvents(lane, pid, fromS, toS) {
   yield { name: "process_name", ph: "M", pid, args: { name: lane.policy } };
   yield { name: "thread_name", ph: "M", pid, tid: pid, args: { name: "steps" } };
-  for (let seat = 0; seat < lane.seats; seat++) {
+  const steps = stepsBetween(lane, fromS, toS);
+  for (const seat of new Set(steps.flatMap((step) => step.rows.map((row) => row.seat)))) {
     yield { name: "thread_name", ph: "M", pid, tid: pid + 1 + seat, args: { name: `seat ${seat}` } };
   }
-  for (const step of stepsBetween(lane, fromS, toS)) {
-    const ts = step.start_s * 1e6;
-    const dur = (step.end_s - step.start_s) * 1e6;
-    const args = { rows: step.shape[0], longest: step.shape[1], waiting: step.waiting.length };
-    yield { name: `step ${step.step}`, cat: "step", ph: "X", pid, tid: pid, ts, dur, args };
-    for (const { seat, sequence_id, phase, ...rest } of step.rows) {
-      yield { name: sequence_id, cat: phase, ph: "X", pid, tid: pid + 1 + seat, ts, dur, args: { step: step.step, phase, ...rest } };
-    }
-    yield { name: "waiting", ph: "C", pid, ts, args: { waiting: step.waiting.length } };
+  for (const step of steps) yield* stepEvents(step, pid);
+}
+
+function* stepEvents(step, pid) {
+  const ts = microseconds(step.start_s);
+  const dur = microseconds(step.end_s - step.start_s);
+  const slice = { ph: "X", pid, ts, dur };
+  const args = { rows: step.shape[0], longest: step.shape[1], waiting: step.waiting.length };
+  yield { ...slice, name: `step ${step.step}`, cat: "step", tid: pid, args };
+  for (const { seat, sequence_id, ...rest } of step.rows) {
+    yield { ...slice, name: sequence_id, cat: rest.phase, tid: pid + 1 + seat, args: { step: step.step, ...rest } };
   }
+  const waiting = Object.fromEntries(CAUSES.map((why) => [why, 0])); // viewers stack series that every event names
+  for (const { why } of step.waiting) waiting[why] = (waiting[why] ?? 0) + 1;
+  yield { name: "waiting", ph: "C", pid, ts, args: waiting };
+  const blocks = { used: step.blocks_used, free: step.blocks_total - step.blocks_used };
+  yield { name: "blocks", ph: "C", pid: ENGINE_PID, ts, args: blocks };
+}
+
+function microseconds(seconds) {
+  return Math.round(seconds * 1e7) / 10;
 }

@@ -1,20 +1,31 @@
 // Ten minutes of `/figures`, and which curves are drawn of them.
 
 const MAX_POINTS = 600;
+const GAP_S = 3.5; // without a point for longer, a curve is broken: nothing is known of the time between
 
 /** Of the Okabe and Ito set, as the requests' colours. */
-export const LANE_COLOURS = { static: "#d55e00", per_token: "#56b4e9", continuous: "#009e73", vllm: "#cc79a7" };
+const LANE_COLOURS = { static: "#d55e00", per_token: "#56b4e9", continuous: "#009e73", vllm: "#cc79a7" };
+
+export function laneColour(policy) {
+  return Object.hasOwn(LANE_COLOURS, policy) ? LANE_COLOURS[policy] : "gray";
+}
 
 export class FigureHistory {
   #points = [];
 
   /** Another server's figures begin anew. */
   add(figures) {
-    const last = this.#points.at(-1);
-    if (last !== undefined && last.server_id !== figures.server_id) this.#points = [];
-    if (last !== undefined && last.server_id === figures.server_id && figures.now_s <= last.now_s) return;
-    this.#points.push({ ...figures, before: this.#points.at(-1)?.totals ?? null, sinceS: figures.now_s - (this.#points.at(-1)?.now_s ?? 0) });
-    if (this.#points.length > MAX_POINTS) this.#points.shift();
+    if (this.#last !== null && this.#last.server_id !== figures.server_id) this.#points = [];
+    const last = this.#last;
+    if (last !== null && figures.now_s <= last.now_s) return;
+    const sinceS = figures.now_s - (last?.now_s ?? 0);
+    if (last !== null && sinceS > GAP_S) this.#points.push({ now_s: last.now_s + 1, isGap: true });
+    this.#points.push({ ...figures, before: last?.totals ?? null, sinceS });
+    while (this.#points.length > MAX_POINTS) this.#points.shift();
+  }
+
+  get #last() {
+    return this.#points.at(-1) ?? null;
   }
 
   /** Seconds of the server's clock. */
@@ -24,14 +35,14 @@ export class FigureHistory {
 
   /** `of(point)` for each; null is a gap. */
   values(of) {
-    return this.#points.map((point) => of(point) ?? null);
+    return this.#points.map((point) => (point.isGap ? null : (of(point) ?? null)));
   }
 }
 
-/** The charts, in order: `{ name, series: [{ of, colour, isDashed }] }`. */
+/** The charts, in order: `{ name, series: [{ of, policy, colour, isDashed }] }`; no policy: it is of all lanes. */
 export function panels(policies) {
   const each = (of, isDashed = false) =>
-    policies.map((policy) => ({ of: (point) => of(point.lanes[policy] ?? {}), colour: LANE_COLOURS[policy] ?? "gray", isDashed }));
+    policies.map((policy) => ({ of: (point) => of(point.lanes[policy] ?? {}), policy, colour: laneColour(policy), isDashed }));
   const quantiles = (name) => [
     ...each((lane) => milliseconds(lane[name]?.p50)),
     ...each((lane) => milliseconds(lane[name]?.p95), true),
@@ -42,7 +53,7 @@ export function panels(policies) {
     { name: "waiting", series: each((lane) => lane.num_waiting) },
     { name: "ttft", series: quantiles("ttft_s") },
     { name: "itl", series: quantiles("itl_s") },
-    { name: "cache", series: [{ of: ({ blocks_used, blocks_total }) => (blocks_total ? (100 * blocks_used) / blocks_total : 0) }] },
+    { name: "cache", series: [{ of: ({ blocks_used, blocks_total }) => (blocks_total ? (100 * blocks_used) / blocks_total : null) }] },
     { name: "hits", series: [{ of: rateOf("prefix_cache_hit_tokens") }] },
     { name: "preemptions", series: [{ of: rateOf("preemptions") }] },
   ];

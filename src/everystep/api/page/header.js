@@ -1,14 +1,16 @@
 // The top line: what serves, how it is, and how the page looks.
 
 import { el, show } from "./dom.js";
+import { kept } from "./kept.js";
 import { LANGUAGES, language, number, speak, translator } from "./words.js";
 
-const THEME_ITEM = "everystep.theme";
 const THEMES = ["auto", "light", "dark"];
+const chosenTheme = kept("localStorage", "everystep.theme");
 
 const headerWords = translator({
   en: {
-    facts: "{model} · {runner} {precision} · {threads} threads · {blocks} blocks of {size} tokens · context {context}",
+    facts: "{model} · {runner} {precision} · {threads} · {blocks} blocks of {size} tokens · context {context}",
+    threads: ({ count }) => (count === 1 ? "1 thread" : `${number(count)} threads`),
     elsewhere: "{model} · {runner} {precision} · context {context}",
     nothing: "no engine yet",
     connecting: "connecting",
@@ -24,7 +26,8 @@ const headerWords = translator({
     dark: "dark",
   },
   ko: {
-    facts: "{model} · {runner} {precision} · 스레드 {threads}개 · {size}토큰 블록 {blocks}개 · 문맥 {context}",
+    facts: "{model} · {runner} {precision} · {threads} · {size}토큰 블록 {blocks}개 · 문맥 {context}",
+    threads: ({ count }) => `스레드 ${number(count)}개`,
     elsewhere: "{model} · {runner} {precision} · 문맥 {context}",
     nothing: "아직 엔진이 없습니다",
     connecting: "연결 중",
@@ -42,7 +45,7 @@ const headerWords = translator({
 });
 
 export function mountHeader(root, app) {
-  applyTheme(localStorage.getItem(THEME_ITEM) ?? "auto");
+  applyTheme(theme());
   const facts = el("p", { class: "facts" });
   const state = el("span", { class: "state", role: "status" });
   show(
@@ -72,7 +75,7 @@ function factsLine(facts) {
   const { model, runner, precision, num_threads, num_blocks, block_size, max_model_len } = facts;
   const common = { model, runner, precision, context: number(max_model_len) };
   if (!num_threads) return headerWords("elsewhere", common); // a server elsewhere keeps threads and blocks to itself
-  return headerWords("facts", { ...common, threads: num_threads, blocks: number(num_blocks), size: block_size });
+  return headerWords("facts", { ...common, threads: headerWords("threads", { count: num_threads }), blocks: number(num_blocks), size: block_size });
 }
 
 function stateName(app) {
@@ -90,12 +93,11 @@ function languageChoice() {
 }
 
 function themeChoice(app) {
-  const chosen = localStorage.getItem(THEME_ITEM) ?? "auto";
-  const options = THEMES.map((theme) =>
-    el("option", { value: theme, text: headerWords(theme), selected: theme === chosen }),
+  const options = THEMES.map((one) =>
+    el("option", { value: one, text: headerWords(one), selected: one === theme() }),
   );
   const change = () => {
-    localStorage.setItem(THEME_ITEM, select.value);
+    chosenTheme.set(select.value);
     applyTheme(select.value);
     app.dispatchEvent(new Event("theme"));
   };
@@ -104,7 +106,12 @@ function themeChoice(app) {
   return el("label", {}, el("span", { text: headerWords("theme") }), select);
 }
 
-function applyTheme(theme) {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+/** The person's choice. */
+function theme() {
+  return THEMES.find((one) => one === chosenTheme.get()) ?? "auto";
+}
+
+function applyTheme(name) {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
 }

@@ -1,7 +1,7 @@
 // The waiting line of a lane: who waits, why, and for how long, at the time that the view shows.
 
 import { coloursOf, shortName } from "./colours.js";
-import { el, show } from "./dom.js";
+import { el } from "./dom.js";
 import { duration, number, translator } from "./words.js";
 
 const SHOWN = 12; // rows; a line of hundreds is told as a number
@@ -19,6 +19,7 @@ const lineWords = translator({
     no_budget: "the token budget of this step is spent",
     behind: "behind {who}",
     unrecorded: "the recording doesn't say why",
+    arriving: ({ count }) => `${number(count)} came since the last step; the next one says why`,
   },
   ko: {
     title: ({ count }) => (count ? `대기: ${number(count)}` : "기다리는 요청이 없습니다"),
@@ -31,6 +32,7 @@ const lineWords = translator({
     no_budget: "이번 스텝의 토큰 예산을 모두 썼습니다",
     behind: "{who} 뒤에서 기다립니다",
     unrecorded: "기록에 이유가 없습니다",
+    arriving: ({ count }) => `마지막 스텝 뒤에 ${number(count)}개가 왔으며, 이유는 다음 스텝이 알려 줍니다`,
   },
 });
 
@@ -58,50 +60,101 @@ function blocksInWords(needs, free) {
 }
 
 export function mountLine(root, app, policy) {
-  const title = el("h3", {});
-  const list = el("ol", {});
-  root.append(title, list);
-  let drawn = "";
-  const draw = () => {
-    const rows = waitingAt(app, policy);
-    const wanted = JSON.stringify(rows);
-    if (wanted === drawn) return;
-    drawn = wanted;
-    title.textContent = lineWords("title", { count: rows.length });
-    const more = rows.length - SHOWN;
-    const rest = more > 0 ? [el("li", { class: "more", text: lineWords("more", { count: number(more) }) })] : [];
-    show(list, ...rows.slice(0, SHOWN).map((row) => item(app, row)), ...rest);
-  };
+  const line = new WaitingLine(root, app, policy);
   // At a walking pace: the line may change with each of twenty steps a second, and nobody reads as fast.
-  const timer = setInterval(() => (root.isConnected ? draw() : clearInterval(timer)), DRAW_EVERY_MS);
-  draw();
+  const timer = setInterval(() => (root.isConnected ? line.draw() : clearInterval(timer)), DRAW_EVERY_MS);
+  line.draw();
 }
 
-/** `{ id, why, waited }` of each waiting sequence in the lane's step at the view's right edge. */
-function waitingAt({ store, view }, policy) {
+class WaitingLine {
+  #items = new Map(); // sequence id → its element: one that is pointed at, or has the focus, stays the same
+  #title = el("h3", {});
+  #list = el("ol", {});
+  #rest = el("li", { class: "more" });
+
+  constructor(root, app, policy) {
+    this.app = app;
+    this.policy = policy;
+    root.append(this.#title, this.#list);
+  }
+
+  draw() {
+    const { rows, count } = waitingNow(this.app, this.policy);
+    setText(this.#title, lineWords("title", { count }));
+    const shown = rows.slice(0, SHOWN);
+    const ids = new Set(shown.map(({ id }) => id));
+    for (const id of this.#items.keys()) if (!ids.has(id)) this.#items.delete(id);
+    const elements = shown.map((row) => this.#item(row));
+    setText(this.#rest, restInWords(rows.length - shown.length, count - rows.length));
+    if (this.#rest.textContent !== "") elements.push(this.#rest);
+    place(this.#list, elements);
+  }
+
+  #item(row) {
+    if (!this.#items.has(row.id)) this.#items.set(row.id, makeItem(this.app, row.id));
+    const element = this.#items.get(row.id);
+    setText(element.children[1], row.why);
+    setText(element.children[2], row.waited);
+    return element;
+  }
+}
+
+/** What stands below the rows: how many more there are, and how many no step has seen yet. */
+function restInWords(numMore, numArriving) {
+  const parts = [];
+  if (numMore > 0) parts.push(lineWords("more", { count: number(numMore) }));
+  if (numArriving > 0) parts.push(lineWords("arriving", { count: numArriving }));
+  return parts.join(" · ");
+}
+
+/** `{ rows: { id, why, waited } of each in the lane's step at the view's right edge, count: of all }`. */
+function waitingNow(app, policy) {
+  const { store, view } = app;
   const lane = store.lanes.get(policy);
   const step = lane?.steps[lane.indexAt(view.edgeS)];
-  if (!step || isOver(step, store, view, lane)) return [];
-  const sinceS = Math.max(0, Math.min(view.edgeS, store.isLive ? Infinity : store.endS) - step.start_s);
-  return step.waiting.map((waiting) => ({
+  const told = toldSince(step, store, view, lane);
+  if (told === 0 || (!step && !told)) return { rows: [], count: 0 };
+  const sinceS = step ? Math.max(0, Math.min(view.edgeS, latestS(app)) - step.start_s) : 0;
+  const rows = (step?.waiting ?? []).map((waiting) => ({
     id: waiting.sequence_id,
     why: causeInWords(waiting, step, lane.seats),
     waited: duration(waiting.waited_s + sinceS),
   }));
+  return { rows, count: Math.max(rows.length, told ?? 0) };
 }
 
-/** Whether the figures say that nobody waits there any more: who left in between, no step tells. */
-function isOver(step, store, view, lane) {
-  if (!store.isLive || !view.isFollowing || step !== lane.last) return false;
-  return store.figures !== null && store.figures.lanes[lane.policy]?.num_waiting === 0 && store.figures.now_s > step.end_s;
+/** How many the figures say are waiting, where they are newer than the lane's last step; else `null`. */
+function toldSince(step, store, view, lane) {
+  if (!store.isLive || !view.isFollowing || store.figures === null || lane === undefined) return null;
+  if (step !== undefined && (step !== lane.last || store.figures.now_s <= step.end_s)) return null;
+  return store.figures.lanes[lane.policy]?.num_waiting ?? null;
 }
 
-function item(app, { id, why, waited }) {
+/** Until when anything is known: nobody is said to wait on while the server doesn't answer. */
+function latestS({ store, live }) {
+  if (!store.isLive) return store.endS;
+  return live.state === "live" ? Infinity : (store.figures?.now_s ?? 0);
+}
+
+function makeItem(app, id) {
   const open = el(
     "button",
     { type: "button", class: "plain", title: id, on: { click: () => app.view.choose(id) } },
     el("span", { class: "swatch", vars: { "--colour": coloursOf(id).decode } }),
     el("span", { class: "name", text: shortName(id) }),
   );
-  return el("li", {}, open, el("span", { class: "why", text: why }), el("span", { class: "waited", text: waited }));
+  return el("li", {}, open, el("span", { class: "why" }), el("span", { class: "waited" }));
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** The children of `list`, in order; those that are there already aren't moved, as a moved one loses the focus. */
+function place(list, elements) {
+  const wanted = new Set(elements);
+  for (const child of [...list.children]) if (!wanted.has(child)) child.remove();
+  elements.forEach((element, i) => {
+    if (list.children[i] !== element) list.insertBefore(element, list.children[i] ?? null);
+  });
 }

@@ -8,16 +8,19 @@ const PAGE_STEPS = 200;
 const FIGURES_EVERY_MS = 1_000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 5_000;
+const PAUSE_MS = 200; // where a stream ended in peace: whoever ends them all isn't asked without a pause
 
 /** Listen for "state": `connecting`, `live`, `away` (no server answers), `locked` (a key is wanted). */
 export class Live extends EventTarget {
+  #awaitedId = null; // of the server that has no engine yet
+
   constructor(server, store, view) {
     super();
     this.server = server;
     this.store = store;
     this.view = view;
     this.state = "connecting";
-    this.problem = ""; // in the server's words
+    this.error = null; // why it is away or locked; `null` where no key was sent yet
     this.serverId = null;
     this.unlock = () => {};
   }
@@ -28,6 +31,7 @@ export class Live extends EventTarget {
     for (;;) {
       try {
         await this.#follow(() => (retryMs = FIRST_RETRY_MS));
+        await sleep(PAUSE_MS);
       } catch (error) {
         await this.#failed(error, retryMs);
         retryMs = Math.min(LAST_RETRY_MS, retryMs * 2);
@@ -41,29 +45,25 @@ export class Live extends EventTarget {
     this.unlock();
   }
 
-  async #follow(onLive) {
+  /** `onLasting`: it went well for a while. */
+  async #follow(onLasting) {
     const ended = new AbortController();
     try {
       const figures = await this.server.json("/figures");
       if (figures.server_id !== this.serverId) await this.#begin(figures);
       this.#take(figures);
-      this.#enter("live", "");
-      onLive();
+      this.#enter("live", null);
       // Whichever ends first, by an error or by the server's leaving, ends the other.
-      await Promise.race([this.#readSteps(ended.signal), this.#readFigures(ended.signal)]);
+      await Promise.race([this.#readSteps(ended.signal), this.#readFigures(ended.signal, onLasting)]);
     } finally {
       ended.abort();
     }
   }
 
   async #begin(figures) {
-    let facts = null;
-    try {
-      facts = await this.server.json("/engine");
-    } catch (error) {
-      if (error.status !== 503) throw error; // it is starting: the figures say why, and we come again
-    }
-    this.store.reset(facts);
+    const facts = await this.#askFacts();
+    if (facts !== null || this.#awaitedId !== figures.server_id) this.store.reset(facts);
+    this.#awaitedId = facts === null ? figures.server_id : null;
     this.serverId = facts === null ? null : figures.server_id;
     let since = Math.max(-1, figures.last_step - HISTORY_STEPS);
     while (since < figures.last_step) {
@@ -74,19 +74,31 @@ export class Live extends EventTarget {
     }
   }
 
+  /** `null` while it is starting: the figures say why, and we come again. */
+  async #askFacts() {
+    try {
+      return await this.server.json("/engine");
+    } catch (error) {
+      if (error.status !== 503 || error.type === "unknown") throw error;
+      return null;
+    }
+  }
+
   async #readSteps(signal) {
     const since = this.store.lastStep;
     for await (const { event, data } of this.server.events(`/steps/stream?since=${since}`, { signal })) {
       if (event === "message") this.store.addSteps([JSON.parse(data)]);
+      if (event === "skipped") this.store.addGap(JSON.parse(data));
     }
   }
 
-  async #readFigures(signal) {
-    while (!signal.aborted) {
+  async #readFigures(signal, onLasting) {
+    for (;;) {
       await sleep(FIGURES_EVERY_MS);
       const figures = await this.server.json("/figures", { signal });
-      this.#take(figures);
       if (figures.server_id !== this.serverId) return; // another server, or the engine is there now
+      this.#take(figures);
+      onLasting();
     }
   }
 
@@ -98,18 +110,18 @@ export class Live extends EventTarget {
   async #failed(error, retryMs) {
     if (error instanceof ServerError && error.status === 401) {
       const unlocked = new Promise((resolve) => (this.unlock = resolve));
-      this.#enter("locked", this.server.key === null ? "" : error.message);
+      this.#enter("locked", this.server.key === null ? null : error);
       await unlocked;
-      this.#enter("connecting", "");
+      this.#enter("connecting", null);
       return;
     }
-    this.#enter("away", error.message);
+    this.#enter("away", error);
     await sleep(retryMs);
   }
 
-  #enter(state, problem) {
+  #enter(state, error) {
     this.state = state;
-    this.problem = problem;
+    this.error = error;
     this.dispatchEvent(new Event("state"));
   }
 }

@@ -34,15 +34,19 @@ class App extends EventTarget {
   }
 }
 
-/** A section for each lane of the store that is shown, made anew when the lanes are others. */
+/** A section for each lane of the store that is shown, made anew when the store or its lanes are others. */
 function mountLanes(root, app) {
-  let shown = "";
+  let shownStore = null;
+  let shownLanes = "";
+  let gone = new AbortController();
   const build = () => {
     const policies = [...app.store.lanes.keys()];
-    const wanted = `${app.store.isLive} ${policies}`;
-    if (wanted === shown) return;
-    shown = wanted;
-    show(root, ...policies.map((policy) => laneSection(app, policy)));
+    if (app.store === shownStore && policies.join() === shownLanes) return;
+    shownStore = app.store;
+    shownLanes = policies.join();
+    gone.abort(); // what the sections before listened to
+    gone = new AbortController();
+    show(root, ...policies.map((policy) => laneSection(app, policy, gone.signal)));
   };
   const listen = () => {
     for (const event of ["reset", "steps"]) app.store.addEventListener(event, build);
@@ -52,11 +56,12 @@ function mountLanes(root, app) {
   listen();
 }
 
-function laneSection(app, policy) {
+/** `signal` ends what the section listens to. */
+function laneSection(app, policy, signal) {
   const seats = el("div", { class: "seats" });
   const line = el("div", { class: "line" });
   const section = el("section", { class: "lane", "data-policy": policy, "aria-label": policy }, seats, line);
-  mountSeats(seats, app, policy);
+  mountSeats(seats, app, policy, signal);
   mountLine(line, app, policy);
   return section;
 }
@@ -69,9 +74,9 @@ function start() {
     header: part("header", "header"),
     notices: part("div", "notices"),
     try: part("section", "try"),
-    figures: part("section", "figures"),
     controls: part("div", "controls"),
     lanes: part("main", "lanes"),
+    figures: part("section", "figures"),
     life: part("dialog", "life"),
   };
   document.body.append(...Object.values(parts));

@@ -1,8 +1,10 @@
 // The way to the server: JSON, streams, the key.  Ignorant of what is asked.
 
+import { kept } from "./kept.js";
 import { eventsOf } from "./sse.js";
 
-const KEY_ITEM = "everystep.key"; // in the tab's own storage: it is gone with the tab
+const DEADLINE_MS = 20_000; // for a whole reply: a server that is frozen neither answers nor hangs up
+const FIRST_WORDS = 200; // of an answer that isn't our server's
 
 /** The server answered, and it was no. */
 export class ServerError extends Error {
@@ -14,20 +16,30 @@ export class ServerError extends Error {
 }
 
 export class Server {
+  #kept = kept("sessionStorage", "everystep.key"); // gone with the tab
+
   get key() {
-    return sessionStorage.getItem(KEY_ITEM);
+    return this.#kept.get();
   }
 
   /** `null` forgets it. */
   set key(key) {
-    if (key === null) sessionStorage.removeItem(KEY_ITEM);
-    else sessionStorage.setItem(KEY_ITEM, key);
+    this.#kept.set(key);
   }
 
-  /** The reply's JSON.  Throws `ServerError`, or `TypeError` where no server answers. */
-  async json(path, { signal } = {}) {
-    const response = await this.#fetch(path, { signal });
-    return response.json();
+  /**
+   * The reply's JSON; with a body it is a POST.  Throws `ServerError`, also where the answer is somebody else's and no
+   * JSON; a `TypeError` where nobody answers, and a `DOMException` past the deadline.
+   */
+  async json(path, { body, signal } = {}) {
+    const deadline = AbortSignal.timeout(DEADLINE_MS);
+    const response = await this.#fetch(path, { body, signal: signal ? AbortSignal.any([signal, deadline]) : deadline });
+    const text = await response.text();
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new ServerError(response.status, "unknown", text.slice(0, FIRST_WORDS));
+    }
   }
 
   /** Yields `{ event, data, id }` of a stream; with a body it is a POST.  `onStart` is told of the response. */
@@ -57,6 +69,6 @@ async function failureOf(response) {
     const { type, message } = JSON.parse(text).error;
     return new ServerError(response.status, type, message);
   } catch {
-    return new ServerError(response.status, "unknown", text.slice(0, 200)); // a proxy between us, perhaps
+    return new ServerError(response.status, "unknown", text.slice(0, FIRST_WORDS)); // a proxy between us, perhaps
   }
 }

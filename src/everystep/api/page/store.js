@@ -1,14 +1,15 @@
 // What is known of an engine: its steps by lane, as `/steps` tells them, and its latest figures.  Fed by the live server
-// or by a recording; whoever draws reads it at each frame, and listens for "steps", "figures" and "reset".
+// or by a recording; whoever draws reads it at each frame, and listens for "steps", "gap", "figures" and "reset".
 
-const MAX_STEPS = 12_000; // a lane; then the oldest go, a thousand at a time
+const MAX_STEPS = 12_000; // a lane of a live store; then the oldest go, a thousand at a time
 const SHED = 1_000;
 
 /** One lane: its steps in order, each in the shape of `/steps`. */
 export class Lane {
-  constructor(policy, seats) {
+  constructor(policy, seats, maxSteps) {
     this.policy = policy;
     this.seats = seats;
+    this.maxSteps = maxSteps;
     this.steps = [];
   }
 
@@ -31,7 +32,7 @@ export class Lane {
   add(step) {
     this.steps.push(step);
     for (const row of step.rows) this.seats = Math.max(this.seats, row.seat + 1);
-    if (this.steps.length > MAX_STEPS) this.steps.splice(0, SHED);
+    if (this.steps.length > this.maxSteps) this.steps.splice(0, SHED);
   }
 }
 
@@ -49,7 +50,8 @@ export class Store extends EventTarget {
     this.figures = null;
     this.lanes = new Map();
     this.lastStep = -1;
-    for (const [policy, seats] of Object.entries(facts?.seats ?? {})) this.lanes.set(policy, new Lane(policy, seats));
+    this.gaps = []; // { first, last }: steps that the server passed over, as we took them too slowly
+    for (const [policy, seats] of Object.entries(facts?.seats ?? {})) this.#addLane(policy, seats);
     this.dispatchEvent(new Event("reset"));
   }
 
@@ -58,10 +60,20 @@ export class Store extends EventTarget {
     for (const step of steps) {
       if (step.step <= this.lastStep) continue;
       this.lastStep = step.step;
-      if (!this.lanes.has(step.policy)) this.lanes.set(step.policy, new Lane(step.policy, 0));
+      if (!this.lanes.has(step.policy)) this.#addLane(step.policy, 0);
       this.lanes.get(step.policy).add(step);
     }
     if (steps.length) this.dispatchEvent(new Event("steps"));
+  }
+
+  /** Steps from `first` to `last` will never come. */
+  addGap(gap) {
+    this.gaps.push(gap);
+    this.dispatchEvent(new Event("gap"));
+  }
+
+  get numSkipped() {
+    return this.gaps.reduce((sum, { first, last }) => sum + last - first + 1, 0);
   }
 
   setFigures(figures) {
@@ -75,6 +87,11 @@ export class Store extends EventTarget {
 
   get endS() {
     return this.#edge(Math.max, (lane) => lane.last?.end_s, 0);
+  }
+
+  /** A recording is as long as its file; what is live has no end. */
+  #addLane(policy, seats) {
+    this.lanes.set(policy, new Lane(policy, seats, this.isLive ? MAX_STEPS : Infinity));
   }
 
   #edge(choose, of, otherwise) {

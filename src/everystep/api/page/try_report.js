@@ -13,9 +13,11 @@ const reportWords = translator({
     seats: "Seat-steps: working / held / empty",
     bar: "{working} % working, {held} % held, {empty} % empty",
     unknown: "not told",
-    ratio: "{fast} took {ratio} times less time than {slow}: the same prompts, the same tokens, the same machine.",
+    ratio: "{fast} was {ratio} times as fast as {slow}: the same prompts, the same tokens, the same machine.",
     same: "{fast} and {slow} took the same time.",
-    use: ({ policy, percent }) => `${policy}: of the seats that its steps had, ${percent} % worked.`,
+    use: "{policy}: of the seats that its steps had, {percent} % worked.",
+    foreign: "{policy} had other requests in its batch meanwhile: {count} of the working seat-steps are theirs.",
+    elsewhere: "Other lanes made {count} steps meanwhile: the seconds of {policy} hold those too.",
   },
   ko: {
     lane: "레인",
@@ -26,18 +28,29 @@ const reportWords = translator({
     seats: "자리-스텝: 계산 / 점유 / 빈자리",
     bar: "계산 {working} %, 점유 {held} %, 빈자리 {empty} %",
     unknown: "알려지지 않음",
-    ratio: "{fast} 레인은 {slow} 레인보다 {ratio}배 빨리 끝났습니다. 프롬프트도, 토큰도, 기계도 같습니다.",
+    ratio: "{fast} 레인은 {slow} 레인보다 {ratio}배 빨랐습니다. 프롬프트도, 토큰도, 기계도 같습니다.",
     same: "{fast} 레인과 {slow} 레인은 같은 시간이 걸렸습니다.",
-    use: ({ policy, percent }) => `${policy}: 스텝마다 있던 자리 가운데 ${percent} %가 계산했습니다.`,
+    use: "{policy}: 스텝마다 있던 자리 가운데 {percent} %가 계산했습니다.",
+    foreign: "그동안 {policy} 레인의 배치에는 다른 요청도 있었습니다. 계산한 자리-스텝 가운데 {count}개는 그 요청들의 것입니다.",
+    elsewhere: "그동안 다른 레인들이 스텝 {count}개를 실행했으므로, {policy} 레인의 초에는 그 시간도 들어 있습니다.",
   },
 });
 
-/** A table of runs that have ended, and the sentence that follows from it. */
+/** A table of runs that have ended, and what else ran meanwhile. */
 export function tryReport(runs) {
   const names = ["lane", "seconds", "rate", "first", "steps", "seats"];
   const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col", text: reportWords(name) })));
   const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...runs.map(row)));
-  return el("div", {}, el("div", { class: "scroll" }, table), el("p", { class: "ratio", text: sentence(runs) }));
+  const notes = runs.flatMap(company).map((text) => el("p", { class: "company", text }));
+  return el("div", {}, el("div", { class: "scroll" }, table), ...notes);
+}
+
+/** Whoever else had a share of the machine, as far as steps tell. */
+function company({ policy, foreign, stepsElsewhere }) {
+  const found = [];
+  if (foreign) found.push(reportWords("foreign", { policy, count: number(foreign) }));
+  if (stepsElsewhere) found.push(reportWords("elsewhere", { policy, count: number(stepsElsewhere) }));
+  return found;
 }
 
 function row(run) {
@@ -66,7 +79,9 @@ function seatCells(sums) {
   ];
 }
 
-function sentence(runs) {
+/** What follows from the runs, in one sentence; "" where nothing does. */
+export function tryConclusion(runs) {
+  if (!runs.length) return "";
   if (runs.length === 1) return useOf(runs[0]);
   const sorted = [...runs].sort((a, b) => a.seconds - b.seconds);
   const [fast, slow] = [sorted[0], sorted.at(-1)];

@@ -1,17 +1,26 @@
 // Which language the page speaks.  Every file has words of its own, in a table for `translator`; a test compares the keys.
 
-const LANGUAGE_ITEM = "everystep.language";
+import { kept } from "./kept.js";
+
 export const LANGUAGES = { en: "English", ko: "한국어" };
+
+const chosenLanguage = kept("localStorage", "everystep.language");
+const TURNING = /[\u202a-\u202e\u2066-\u2069]/g; // would turn around the words that stand behind them
+const numberFormats = new Map();
+let spoken = null;
 
 /** The person's choice, else the browser's first that there is, else English. */
 export function language() {
-  const wanted = [localStorage.getItem(LANGUAGE_ITEM), ...navigator.languages.map((tag) => tag.split("-")[0])];
-  return wanted.find((tag) => tag in LANGUAGES) ?? "en";
+  if (spoken === null) {
+    const wanted = [chosenLanguage.get(), ...navigator.languages.map((tag) => tag.split("-")[0])];
+    spoken = wanted.find((tag) => tag !== null && Object.hasOwn(LANGUAGES, tag)) ?? "en";
+  }
+  return spoken;
 }
 
 /** The page is made anew: what is known of the server comes from the server. */
 export function speak(tag) {
-  localStorage.setItem(LANGUAGE_ITEM, tag);
+  chosenLanguage.set(tag);
   location.reload();
 }
 
@@ -25,18 +34,21 @@ export function translator(table) {
     if (words === undefined) throw new Error(`no words for ${key}`);
     if (typeof words === "function") return words(values);
     if (typeof words === "object") return words; // a table of its own
-    return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+    return words.replace(/\{(\w+)\}/g, (_, name) => String(values[name]).replace(TURNING, "\ufffd"));
   };
 }
 
 /** A number with at most `digits` behind the point, as the language writes it. */
 export function number(value, digits = 0) {
-  return value.toLocaleString(language(), { maximumFractionDigits: digits, minimumFractionDigits: 0 });
+  if (!numberFormats.has(digits)) {
+    numberFormats.set(digits, new Intl.NumberFormat(language(), { maximumFractionDigits: digits }));
+  }
+  return numberFormats.get(digits).format(value);
 }
 
 /** Seconds as people say them: `12.3 s`, `340 ms`. */
 export function duration(seconds) {
-  if (seconds >= 100) return `${number(seconds)} s`;
-  if (seconds >= 1) return `${number(seconds, 1)} s`;
-  return `${number(seconds * 1000, seconds < 0.01 ? 1 : 0)} ms`;
+  if (seconds >= 99.95) return `${number(seconds)} s`;
+  if (seconds >= 0.9995) return `${number(seconds, 1)} s`;
+  return `${number(seconds * 1000, seconds < 0.00995 ? 1 : 0)} ms`;
 }
