@@ -40,15 +40,20 @@ class Document:
         return Response(self.body, status_code=status, media_type="text/html; charset=utf-8", headers=headers)
 
 
-def make_document(html: str, *, styles: Sequence[str], scripts: Sequence[str], module: str) -> Document:
+def make_document(
+    html: str, *, styles: Sequence[str], scripts: Sequence[str], module: str, makes_markup: bool = False
+) -> Document:
     """``html`` with the styles, the plain scripts and then the module in the place of :data:`MARK`.
 
     Only these run, by their digests.  Whatever is made of text stays text: the browser refuses what would read it as
-    markup (trusted types), and styles come from the sheets alone.
+    markup (trusted types), and styles come from the sheets alone.  ``makes_markup``: for a library that can't do
+    without, the browser allows it; still no script runs but these.
     """
     for script in (*scripts, module):
         if "</script" in script.lower() or "<!--" in script:
             raise ValueError("a script with </script or <!-- in it ends, or hides, where it shouldn't")
+    if any("</style" in style.lower() for style in styles):
+        raise ValueError("a style with </style in it ends where it shouldn't")
     parts = [f"<style>{style}</style>" for style in styles]
     parts += [f"<script>{script}</script>" for script in scripts]
     parts += [f'<script type="module">{module}</script>']
@@ -63,9 +68,9 @@ def make_document(html: str, *, styles: Sequence[str], scripts: Sequence[str], m
         "base-uri": ["'none'"],
         "form-action": ["'none'"],
         "frame-ancestors": ["'none'"],
-        "require-trusted-types-for": ["'script'"],
-        "trusted-types": ["'none'"],
     }
+    if not makes_markup:
+        policy |= {"require-trusted-types-for": ["'script'"], "trusted-types": ["'none'"]}
     words = "; ".join(" ".join([name, *values]) for name, values in policy.items())
     return Document(html.replace(MARK, "\n".join(parts)).encode(), words)
 
@@ -74,11 +79,6 @@ def make_document(html: str, *, styles: Sequence[str], scripts: Sequence[str], m
 def live_page() -> Document:
     """The page of ``/``."""
     folder = files(HERE)
-    modules = {
-        entry.name.removesuffix(".js"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".js")
-    }
     styles = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".css"))
     vendor = folder / "vendor"
     return make_document(
@@ -88,8 +88,17 @@ def live_page() -> Document:
             *((folder / name).read_text(encoding="utf-8") for name in styles),
         ],
         scripts=[(vendor / "uPlot.iife.min.js").read_text(encoding="utf-8")],
-        module=bundle(modules, "main"),
+        module=bundle(modules_of(HERE), "main"),
     )
+
+
+def modules_of(package: str) -> dict[str, str]:
+    """The JavaScript modules that lie in a package, by name."""
+    return {
+        entry.name.removesuffix(".js"): entry.read_text(encoding="utf-8")
+        for entry in files(package).iterdir()
+        if entry.name.endswith(".js")
+    }
 
 
 def _digest(text: str) -> str:
