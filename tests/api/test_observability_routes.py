@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client.parser import text_string_to_metric_families
 
 from everystep.api.observability import MAX_LAG_STEPS, live_steps, router
+from everystep.config import Settings
 from everystep.errors import EverystepError, http_status
 from everystep.messages import EngineInfo, EngineStatus
 from everystep.observe.observer import Observer
@@ -30,7 +31,9 @@ class FakeEngine:
 
     def __init__(self, step_log_size: int = 10_000) -> None:
         self.observer = Observer(policies=("static", "continuous"), step_log_size=step_log_size)
+        self.settings = Settings()
         self.status = READY
+        self.worker_pid = None
         self.news = asyncio.Condition()
         self.is_awaited = asyncio.Event()
 

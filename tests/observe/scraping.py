@@ -14,8 +14,10 @@ READY = EngineStatus(is_live=True, is_ready=True)
 class Scrape:
     """One scrape of an observer."""
 
-    def __init__(self, observer: Observer, status: EngineStatus = READY, version: str = "0") -> None:
-        text = observer.metrics.render(status, version).decode()
+    def __init__(
+        self, observer: Observer, status: EngineStatus = READY, version: str = "0", now_s: float = 0.0
+    ) -> None:
+        text = observer.metrics.render(status, version, now_s).decode()
         self.families: list[Metric] = list(text_string_to_metric_families(text))
         self.samples = [sample for family in self.families for sample in family.samples]
 

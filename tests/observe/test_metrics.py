@@ -162,3 +162,46 @@ def test_the_info_series_names_what_serves_once_it_is_known(observer: Observer) 
     assert (
         known.value("everystep_info", version="1.2.3", model="smollm2-135m", runner="openvino", precision="int8") == 1
     )
+
+
+def test_no_progress_is_counted_from_the_last_step_or_from_when_work_came(observer: Observer) -> None:
+    def since(now_s: float) -> float:
+        return Scrape(observer, now_s=now_s).value("everystep_seconds_since_progress")
+
+    observer.step(output(0, start_s=1.0, step_s=0.5))
+    assert since(9.0) == 0, "nobody asks for anything"
+    observer.accepted(submit("a", arrival_s=9.0))
+    assert since(9.5) == pytest.approx(0.5), "the idle time before it came is no stall"
+    observer.accepted(submit("b", arrival_s=10.0))
+    assert since(12.0) == pytest.approx(3.0)
+    observer.step(output(1, start_s=9.0, step_s=4.0, rows=[row(0, "a")], started=["a"]))
+    assert since(13.25) == pytest.approx(0.25)
+    for name in ("a", "b"):
+        observer.finished(name, FinishReason.STOP, 14.0)
+    assert since(99.0) == 0
+
+
+def test_prompt_tokens_wait_until_their_request_has_a_seat(observer: Observer) -> None:
+    observer.accepted(submit("a"))
+    observer.accepted(submit("b"))
+    waiting = "everystep_num_prompt_tokens_waiting"
+    assert Scrape(observer).value(waiting, policy="continuous") == 6
+    observer.step(output(0, rows=[row(0, "a")], started=["a"]))
+    assert Scrape(observer).value(waiting, policy="continuous") == 3
+    assert Scrape(observer).value(waiting, policy="static") == 0
+
+
+def test_the_blocks_in_use_are_told_as_a_number_too(observer: Observer) -> None:
+    observer.step(output(0, blocks_used=512))
+    assert Scrape(observer).value("everystep_kv_cache_blocks_used") == 512
+
+
+def test_requests_make_no_series_of_their_own(observer: Observer) -> None:
+    """A scraper keeps every series for ever."""
+    before = {(sample.name, *sample.labels.values()) for sample in Scrape(observer).samples}
+    for number in range(100):
+        observer.accepted(submit(f"s{number}"))
+        observer.step(output(number, rows=[row(0, f"s{number}")], started=[f"s{number}"]))
+        observer.token(f"s{number}", float(number))
+    observer.finished("s0", FinishReason.STOP, 100.0)
+    assert {(sample.name, *sample.labels.values()) for sample in Scrape(observer).samples} == before

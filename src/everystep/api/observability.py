@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import os
 import platform
 from collections.abc import AsyncIterator
 from itertools import islice
@@ -16,10 +17,13 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from everystep.api.sse import PING_S, EventResponse
+from everystep.config import Settings
 from everystep.errors import InvalidParameter, NotFound
 from everystep.messages import EngineStatus
+from everystep.observe.limits import Limits
 from everystep.observe.metrics import CONTENT_TYPE
 from everystep.observe.observer import Observer
+from everystep.observe.processes import Processes
 from everystep.observe.step_json import step_as_json
 from everystep.version import __version__
 
@@ -37,9 +41,13 @@ class Watched(Protocol):
     """What these routes need of an engine."""
 
     observer: Observer
+    settings: Settings
 
     @property
     def status(self) -> EngineStatus: ...
+
+    @property
+    def worker_pid(self) -> int | None: ...
 
     def now_s(self) -> float: ...
 
@@ -85,7 +93,10 @@ def _add_numbers(routes: APIRouter, engine: Watched) -> None:
     @routes.get("/metrics", tags=["observability"], summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         # On the event loop, where the observer is told: a scrape sees no half-told change.
-        text = engine.observer.metrics.render(engine.status, __version__)
+        status = engine.status
+        processes = Processes({"server": os.getpid(), "worker": engine.worker_pid})
+        also = (Limits(engine.settings, status.info), processes)
+        text = engine.observer.metrics.render(status, __version__, engine.now_s(), also)
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     @routes.get("/requests/{request_id}", tags=["observability"], summary="One request's life")

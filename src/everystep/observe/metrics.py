@@ -8,7 +8,7 @@ and who calls.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -46,6 +46,7 @@ class Metrics:
         self.policies = policies
         self._open = open_sequences
         self.connections: Collection[object] = ()  # the server's live view; read at each scrape
+        self.num_spans: Callable[[], dict[str, int]] | None = None  # by outcome, where requests are traced
         self.num_accepted = dict.fromkeys(policies, 0)
         self.num_ended = {(policy, outcome): 0 for policy in policies for outcome in OUTCOMES}
         self.seat_steps = {(policy, state): 0 for policy in policies if policy != VLLM for state in SEAT_STATES}
@@ -56,6 +57,7 @@ class Metrics:
         self.num_worker_restarts = 0
         self.blocks_used = 0
         self.blocks_total = 0
+        self.last_step_end_s = 0.0
         self.vllm = VllmCounts() if VLLM in policies else None
         histograms = {name: Histogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
         self.histograms = histograms
@@ -77,16 +79,18 @@ class Metrics:
         self.num_prefix_hit_tokens += summary.num_prefix_hit_tokens
         self.blocks_used = summary.blocks_used
         self.blocks_total = summary.blocks_total
+        self.last_step_end_s = summary.end_s
 
     def take_vllm_load(self, load: VllmLoad | None) -> None:
         """vLLM's counts, as it last told them."""
         if self.vllm is not None:
             self.vllm.take(load)
 
-    def render(self, status: EngineStatus, version: str) -> bytes:
-        """Prometheus text format (:data:`CONTENT_TYPE`)."""
+    def render(self, status: EngineStatus, version: str, now_s: float, also: Iterable[Collector] = ()) -> bytes:
+        """Prometheus text format (:data:`CONTENT_TYPE`); ``also`` are others that have something to say."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Scrape(self, status, version))
+        for collector in (_Scrape(self, status, version, now_s), *also):
+            registry.register(collector)
         return generate_latest(registry)
 
     def num_open(self, *, seated: bool) -> dict[str, int]:
@@ -95,6 +99,18 @@ class Metrics:
         for life in self._open:
             counts[life.policy] += life.is_seated is seated
         return counts
+
+    def num_tokens_waiting(self) -> dict[str, int]:
+        """Prompt tokens of open sequences without a seat, by policy."""
+        counts = dict.fromkeys(self.policies, 0)
+        for life in self._open:
+            counts[life.policy] += 0 if life.is_seated else life.num_prompt_tokens
+        return counts
+
+    def since_progress_s(self, now_s: float) -> float:
+        """How long no step has ended though there was work; 0 without work.  vLLM's steps aren't ours to see."""
+        arrivals = [life.arrival_s for life in self._open if life.policy != VLLM]
+        return max(0.0, now_s - max(self.last_step_end_s, min(arrivals))) if arrivals else 0.0
 
     @property
     def kv_cache_usage(self) -> float:
@@ -105,10 +121,11 @@ class Metrics:
 class _Scrape(Collector):
     """One scrape: every family, from the state as it is now."""
 
-    def __init__(self, metrics: Metrics, status: EngineStatus, version: str) -> None:
+    def __init__(self, metrics: Metrics, status: EngineStatus, version: str, now_s: float) -> None:
         self._metrics = metrics
         self._status = status
         self._version = version
+        self._now_s = now_s
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -132,6 +149,12 @@ class _Scrape(Collector):
         yield _labelled(running, _one_label(metrics.num_open(seated=True)))
         waiting = GaugeMetricFamily("everystep_num_requests_waiting", f"Without a seat. {_ONE}", labels=["policy"])
         yield _labelled(waiting, _one_label(metrics.num_open(seated=False)))
+        tokens = GaugeMetricFamily(
+            "everystep_num_prompt_tokens_waiting",
+            f"Prompt tokens of requests without a seat. {_ONE}",
+            labels=["policy"],
+        )
+        yield _labelled(tokens, _one_label(metrics.num_tokens_waiting()))
         words = "Seats times steps: working (computed), held (ended, but its round runs on), empty."
         seats = CounterMetricFamily("everystep_seat_steps", words, labels=["policy", "state"])
         yield _labelled(seats, metrics.seat_steps.items())
@@ -149,6 +172,12 @@ class _Scrape(Collector):
         yield GaugeMetricFamily(
             "everystep_kv_cache_usage_ratio", "KV blocks in use, of all.", self._metrics.kv_cache_usage
         )
+        yield GaugeMetricFamily("everystep_kv_cache_blocks_used", "KV blocks in use.", self._metrics.blocks_used)
+        yield GaugeMetricFamily(
+            "everystep_seconds_since_progress",
+            "Since a step ended, or work came if that is later; 0 without work. A running step counts too.",
+            self._metrics.since_progress_s(self._now_s),
+        )
 
     def _totals(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -164,6 +193,10 @@ class _Scrape(Collector):
         }
         for name, (words, value) in totals.items():
             yield CounterMetricFamily(name, words, value)
+        if metrics.num_spans is not None:
+            words = "Spans of traces: sent to the collector, failed to be, dropped for want of room."
+            spans = CounterMetricFamily("everystep_trace_spans", words, labels=["outcome"])
+            yield _labelled(spans, _one_label(metrics.num_spans()))
 
 
 def _labelled(family: CounterMetricFamily | GaugeMetricFamily, values: Iterable[tuple[Labels, int]]) -> Metric:
