@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -24,13 +25,16 @@ from everystep.errors import ConfigError, EverystepError, ModelError
 from everystep.http_framing import MAX_HEAD_BYTES
 from everystep.http_limits import MAX_REFUSED, OTHER_FILES
 from everystep.http_server import KEEP_ALIVE_S
-from everystep.messages import EngineStatus
+from everystep.messages import EngineInfo, EngineStatus
+from everystep.observe.limits import Limits
 from everystep.observe.observer import Observer
+from everystep.observe.processes import Processes
 from everystep.serve import STOP_SIGNALS
 from everystep.settings_sources import flag_name
 
 DOC = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", DOC, re.MULTILINE | re.DOTALL))
+INFO = EngineInfo("smollm2-135m", "openvino", "int8", 2, 16, 100, 4096, 2048, {"static": 4}, {})
 STATUS_BY_HAND = {MethodNotAllowed: 405}
 
 
@@ -65,7 +69,8 @@ def test_every_option_of_the_limits_is_one_and_every_bound_is_there() -> None:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    others = {"--init", "--memory", "--cpus", "--stop-timeout", "--no-cache-dir", "--constraint", "--create-home"}
+    others = {"--init", "--memory", "--cpus", "--stop-timeout", "--no-cache-dir", "--constraint", "--create-home",
+              "--config"}  # fmt: skip
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", DOC)) - others
     assert named <= {flag_name(field) for field in Settings.model_fields}
 
@@ -106,9 +111,11 @@ def test_the_unit_is_one_and_gives_the_drain_its_time() -> None:
 
 
 def test_every_metric_that_is_named_is_one() -> None:
-    text = Observer(policies=("static",)).metrics.render(EngineStatus(is_live=True, is_ready=True, reason=""), "0")
+    status = EngineStatus(is_live=True, is_ready=True, reason="")
+    also = (Limits(Settings(), INFO), Processes({"server": os.getpid()}))
+    text = Observer(policies=("static",)).metrics.render(status, "0", 0.0, also)
     exposed = set(re.findall(r"^# TYPE (\w+) ", text.decode(), re.MULTILINE))
-    named = set(re.findall(r"`(everystep_\w+)", SECTIONS["Metrics"]))
+    named = set(re.findall(r"`(everystep_\w+)", SECTIONS["Metrics"] + SECTIONS["Monitoring"]))
     assert len(named) > 10
     assert named <= exposed
 
