@@ -1,11 +1,23 @@
 // One drawing a frame for everything that moves, and none while nothing changes or nobody looks.
 
-const painters = new Set();
+const painters = new Map(); // root → paint and whether it is on the screen
 let isAsked = false;
+
+const NEAR_SCREEN = { rootMargin: "1000px" };
+
+const screen_ = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    const painter = painters.get(target);
+    if (painter === undefined) continue;
+    painter.isSeen = isIntersecting;
+    if (isIntersecting) repaint();
+  }
+}, NEAR_SCREEN);
 
 /** `paint()` is called in the next frame, and from then on in each after a `repaint()`; it is over once `root` is gone. */
 export function paintWith(root, paint) {
-  painters.add({ root, paint });
+  painters.set(root, { paint, isSeen: true });
+  screen_.observe(root);
   repaint();
 }
 
@@ -13,13 +25,17 @@ export function paintWith(root, paint) {
 export function repaint() {
   if (isAsked) return;
   isAsked = true;
-  requestAnimationFrame(frame);
+  requestAnimationFrame(paintFrame);
 }
 
-function frame() {
+function paintFrame() {
   isAsked = false;
-  for (const painter of painters) {
-    if (painter.root.isConnected) painter.paint();
-    else painters.delete(painter);
+  for (const [root, painter] of painters) {
+    if (!root.isConnected) {
+      painters.delete(root);
+      screen_.unobserve(root);
+    } else if (painter.isSeen) {
+      painter.paint();
+    }
   }
 }

@@ -1,9 +1,11 @@
 // How a step is drawn: a cell for each row, prefill darker than decode, held hatched, empty seats left blank.
 
-import { coloursOf, isDark, shortName } from "./colours.js";
+import { palette, placeOf, shortName } from "./colours.js";
 
 const HATCH_CSS_PX = 5;
 const LETTER_CSS_PX = 11;
+const HELD_STRENGTH = 0.45; // of a held row's colour, over the empty seat's
+const NAME_CSS_PX = { width: 40, height: 12 }; // a cell needs more than this to have room for words
 
 /** Colours and patterns as they are now; `key` tells whether kept pictures still hold. */
 export class Look {
@@ -17,105 +19,130 @@ export class Look {
     this.soft = colour("--soft");
     this.rule = colour("--rule");
     this.font = `${LETTER_CSS_PX * ratio}px ${colour("--mono")}`;
-    this.hatch = hatching(colour("--panel"), ratio);
-    this.key = `${isDark()} ${ratio}`;
+    this.places = palette();
+    this.hatch = striped(null, this.panel, ratio);
+    this.unknown = striped(this.panel, this.rule, ratio);
+    this.key = `${this.seat} ${this.places[0].decode} ${ratio}`;
   }
 }
 
-/** One piece of a lane: steps of `lane` from time `fromPx` (absolute) on, `scale.tilePx` wide. */
-export function paintTile(context, scale, look, lane, tile) {
-  const fromPx = tile * scale.tilePx;
+/** Seats in which nobody sits. */
+export function paintEmpty(context, scale, look) {
   context.fillStyle = look.panel;
   context.fillRect(0, 0, scale.tilePx, scale.seatsHeight);
   context.fillStyle = look.seat;
-  for (let seat = 0; seat < scale.seats; seat++) context.fillRect(0, seat * scale.row, scale.tilePx, scale.row - gapOf(scale));
+  for (let seat = 0; seat < scale.rows; seat++) context.fillRect(0, seat * scale.row, scale.tilePx, scale.row - scale.gap);
+}
+
+/** One piece of a lane: those of its steps that aren't drawn yet.  `state`: what is, from one call to the next. */
+export function paintSteps(context, scale, look, lane, tile, state) {
+  const fromPx = tile * scale.tilePx;
   const untilS = (fromPx + scale.tilePx) / scale.pxPerS;
-  let drawnTo = -Infinity; // a step narrower than a pixel shares its column with those before it
-  for (let i = Math.max(0, lane.indexAt(fromPx / scale.pxPerS)); i < lane.steps.length; i++) {
+  const next = state.last === null ? lane.indexAt(fromPx / scale.pxPerS) : lane.indexAt(state.last.start_s) + 1;
+  for (let i = Math.max(0, next); i < lane.steps.length; i++) {
     const step = lane.steps[i];
-    if (step.start_s >= untilS) break;
-    const x = scale.px(step.start_s) - fromPx;
-    const width = Math.max(1, scale.px(step.end_s) - fromPx - x);
-    if (x + width <= drawnTo) continue;
-    drawnTo = x + width;
-    paintStep(context, scale, look, step, x, width);
-    if (beginsRound(step, lane.steps[i - 1])) paintBorder(context, scale, look, x);
-  }
-}
-
-function paintStep(context, scale, look, step, x, width) {
-  const gap = gapOf(scale);
-  const inner = width > 5 * scale.ratio ? width - Math.round(scale.ratio) : width; // steps stand apart where there is room
-  for (const row of step.rows) {
-    const y = row.seat * scale.row;
-    const height = scale.row - gap;
-    const colours = coloursOf(row.sequence_id);
-    if (row.phase === "held") paintHeld(context, look, colours.decode, x, y, inner, height);
-    else {
-      context.fillStyle = row.phase === "prefill" ? colours.prefill : colours.decode;
-      context.fillRect(x, y, inner, height);
+    if (step.start_s >= untilS) {
+      state.isWhole = true;
+      return;
     }
-    if (row.finish !== null) paintEnd(context, scale, look, x + inner, y, height);
-    if (width > 40 * scale.ratio && height > 12 * scale.ratio) paintName(context, scale, look, row, colours, x, y, inner);
+    paintStep(context, scale, look, step, scale.px(step.start_s) - fromPx, state);
+    if (beginsRound(step, state.last ?? lane.steps[i - 1])) paintBorder(context, scale, look, scale.px(step.start_s) - fromPx);
+    state.last = step;
   }
 }
 
-/** A seat that an ended row keeps until its round is over. */
-function paintHeld(context, look, colour, x, y, width, height) {
-  context.globalAlpha = 0.45;
-  context.fillStyle = colour;
+/** A step narrower than a pixel shares its column with the first of those that fall into it; all ends are marked. */
+function paintStep(context, scale, look, step, x, state) {
+  const width = Math.max(1, scale.px(step.end_s) - scale.px(step.start_s));
+  const isShared = x + width <= state.drawnTo;
+  const inner = width > 5 * scale.ratio ? width - Math.round(scale.ratio) : width; // steps stand apart where there is room
+  if (!isShared) state.drawnTo = x + width;
+  for (const row of step.rows) {
+    if (row.seat >= scale.rows) continue;
+    if (!isShared) paintCell(context, scale, look, row, x, inner);
+    if (row.finish !== null) paintEnd(context, scale, look, x + inner, row.seat * scale.row);
+  }
+}
+
+function paintCell(context, scale, look, row, x, width) {
+  const y = row.seat * scale.row;
+  const height = scale.row - scale.gap;
+  const colours = look.places[placeOf(row.sequence_id)];
+  context.fillStyle = row.phase === "prefill" ? colours.prefill : colours.decode;
+  if (row.phase === "held") context.globalAlpha = HELD_STRENGTH;
   context.fillRect(x, y, width, height);
-  context.globalAlpha = 1;
-  context.fillStyle = look.hatch;
-  context.fillRect(x, y, width, height);
+  if (row.phase === "held") {
+    context.globalAlpha = 1;
+    context.fillStyle = look.hatch;
+    context.fillRect(x, y, width, height);
+  }
+  if (width > NAME_CSS_PX.width * scale.ratio && height > NAME_CSS_PX.height * scale.ratio) {
+    paintName(context, scale, look, row, colours, x, width);
+  }
 }
 
 /** The step that ended a row has a mark at its right. */
-function paintEnd(context, scale, look, right, y, height) {
+function paintEnd(context, scale, look, right, y) {
   const mark = Math.max(1, Math.round(1.5 * scale.ratio));
   context.fillStyle = look.ink;
-  context.fillRect(right - mark, y, mark, height);
+  context.fillRect(right - mark, y, mark, scale.row - scale.gap);
 }
 
-function paintName(context, scale, look, row, colours, x, y, width) {
+function paintName(context, scale, look, row, colours, x, width) {
+  const y = row.seat * scale.row;
   context.save();
   context.beginPath();
   context.rect(x, y, width - 2 * scale.ratio, scale.row);
   context.clip();
   context.font = look.font;
   context.textBaseline = "middle";
-  context.fillStyle = row.phase === "decode" ? colours.ink : look.ink;
-  if (row.phase === "prefill") context.fillStyle = "#ffffff";
+  context.fillStyle = { decode: colours.ink, prefill: colours.prefillInk, held: look.ink }[row.phase];
   const what = row.phase === "held" ? "" : `  +${row.new_tokens} → ${row.context_tokens}`;
-  context.fillText(`${shortName(row.sequence_id)}${what}`, x + 4 * scale.ratio, y + (scale.row - gapOf(scale)) / 2);
+  context.fillText(`${shortName(row.sequence_id)}${what}`, x + 4 * scale.ratio, y + (scale.row - scale.gap) / 2);
   context.restore();
 }
 
 /** Where a round begins, none who sat before sits now. */
 function beginsRound(step, before) {
   if (step.policy !== "static" || before === undefined) return false;
-  const seated = new Set(before.rows.map((row) => row.sequence_id));
-  return step.rows.length > 0 && !step.rows.some((row) => seated.has(row.sequence_id));
+  return step.rows.length > 0 && !step.rows.some((row) => before.rows.some((other) => other.sequence_id === row.sequence_id));
 }
 
 function paintBorder(context, scale, look, x) {
+  const width = Math.max(1, Math.round(scale.ratio));
   context.fillStyle = look.ink;
-  context.fillRect(x - Math.round(scale.ratio), 0, Math.max(1, Math.round(scale.ratio)), scale.seatsHeight);
+  context.fillRect(x - width, 0, width, scale.seatsHeight);
 }
 
-/** Around every cell of a sequence. */
-export function paintPointed(context, scale, look, lane, sequenceId) {
+/** Around each stay of a sequence: `{ seat, fromS, toS }`. */
+export function paintStays(context, scale, look, stays) {
+  const line = Math.max(2, Math.round(1.5 * scale.ratio));
   context.strokeStyle = look.ink;
-  context.lineWidth = Math.max(1, scale.ratio);
-  for (let i = Math.max(0, lane.indexAt(scale.startS)); i < lane.steps.length; i++) {
-    const step = lane.steps[i];
-    if (step.start_s >= scale.endS) break;
-    const row = step.rows.find((one) => one.sequence_id === sequenceId);
-    if (!row) continue;
-    const x = scale.px(step.start_s) - scale.left;
-    const width = Math.max(1, scale.px(step.end_s) - scale.left - x);
-    context.strokeRect(x + 0.5, row.seat * scale.row + 0.5, width - 1, scale.row - gapOf(scale) - 1);
+  context.lineWidth = line;
+  for (const { seat, fromS, toS } of stays) {
+    if (toS <= scale.startS || fromS >= scale.endS || seat >= scale.rows) continue;
+    const x = Math.max(-line, scale.px(fromS) - scale.left);
+    const right = Math.min(scale.width + line, scale.px(toS) - scale.left);
+    context.strokeRect(x, seat * scale.row + line / 2, Math.max(line, right - x), Math.max(1, scale.row - scale.gap - line));
   }
+}
+
+/** A time of which nothing is known isn't one in which nobody sat. */
+export function paintUnknown(context, scale, look, { fromS, toS }, words) {
+  const x = Math.max(0, scale.px(Math.max(fromS, scale.startS)) - scale.left);
+  const right = Math.min(scale.width, scale.px(Math.min(toS, scale.endS)) - scale.left);
+  const width = Math.max(2, right - x);
+  context.fillStyle = look.unknown;
+  context.fillRect(x, 0, width, scale.seatsHeight);
+  context.font = look.font;
+  const [room, line, middle] = [4 * scale.ratio, 16 * scale.ratio, scale.seatsHeight / 2];
+  const wordsWidth = context.measureText(words).width;
+  if (wordsWidth + 4 * room > width || scale.seatsHeight < line) return;
+  context.fillStyle = look.panel;
+  context.fillRect(right - wordsWidth - 3 * room, middle - line / 2, wordsWidth + 2 * room, line);
+  context.textBaseline = "middle";
+  context.fillStyle = look.soft;
+  context.fillText(words, right - wordsWidth - 2 * room, middle);
 }
 
 export function paintAxis(context, scale, look, marks) {
@@ -126,21 +153,23 @@ export function paintAxis(context, scale, look, marks) {
   for (const { atS, words } of marks) {
     const x = scale.px(atS) - scale.left;
     context.fillStyle = look.rule;
-    context.fillRect(x, 0, 1, scale.seatsHeight + 4 * scale.ratio);
+    context.fillRect(x, scale.seatsHeight, Math.max(1, Math.round(scale.ratio)), 5 * scale.ratio);
     context.fillStyle = look.soft;
-    context.fillText(words, x + 3 * scale.ratio, scale.height - 1);
+    const from = x + 3 * scale.ratio;
+    if (from + context.measureText(words).width <= scale.width) context.fillText(words, from, scale.height - 1);
   }
 }
 
-function gapOf(scale) {
-  return scale.row >= 4 * scale.ratio ? Math.max(1, Math.round(scale.ratio)) : 0;
-}
-
-function hatching(colour, ratio) {
+/** Slanting lines of `colour` on `ground`; without a ground, on what is there. */
+function striped(ground, colour, ratio) {
   const size = Math.round(HATCH_CSS_PX * ratio);
   const tile = document.createElement("canvas");
   tile.width = tile.height = size;
   const context = tile.getContext("2d");
+  if (ground !== null) {
+    context.fillStyle = ground;
+    context.fillRect(0, 0, size, size);
+  }
   context.strokeStyle = colour;
   context.lineWidth = Math.max(1, 1.6 * ratio);
   context.beginPath();

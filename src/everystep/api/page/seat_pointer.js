@@ -2,8 +2,9 @@
 
 const DRAG_CSS_PX = 4; // less is a click
 const WHEEL_ZOOM = 1.0018; // a factor per unit of the wheel
+const LOOK_AGAIN_MS = 150; // where a pointer rests and the picture moves on under it
 
-/** `picture`: where things are (`scale`, `lane`); `tip`: where to say what they are. */
+/** `picture`: where things are; `tip`: where to say what they are.  Returns what to call when the picture was drawn. */
 export function steer(canvas, app, picture, tip) {
   const hand = new Hand(canvas, app, picture, tip);
   const on = (event, act, options) => canvas.addEventListener(event, act, options);
@@ -11,16 +12,19 @@ export function steer(canvas, app, picture, tip) {
   on("pointerdown", (event) => hand.press(event));
   on("pointerup", (event) => hand.lift(event));
   on("pointercancel", (event) => hand.forget(event));
-  on("pointerleave", () => hand.leave());
+  on("pointerleave", (event) => hand.leave(event));
   on("wheel", (event) => hand.wheel(event), { passive: false });
   on("keydown", (event) => hand.key(event));
   on("blur", () => hand.leave());
+  return () => hand.lookAgain();
 }
 
 class Hand {
   #pressed = new Map(); // pointer id → { x, y }: one drags, two zoom
   #dragged = 0;
-  #cursor = null; // { index, seat } of the keys
+  #cursor = null; // { step, seat } of the keys
+  #resting = null; // { x, y } of a mouse over the picture
+  #lookedMs = 0;
 
   constructor(canvas, app, picture, tip) {
     Object.assign(this, { canvas, app, picture, tip });
@@ -29,10 +33,16 @@ class Hand {
   move(event) {
     const before = this.#pressed.get(event.pointerId);
     const now = { x: event.offsetX, y: event.offsetY };
-    if (before === undefined) return this.#point(now);
+    if (before === undefined) return event.pointerType === "touch" ? undefined : this.#point(now);
     this.#pressed.set(event.pointerId, now);
     if (this.#pressed.size === 1) this.#drag(now.x - before.x);
     else this.#pinch(event.pointerId, before, now);
+  }
+
+  lookAgain() {
+    const nowMs = performance.now();
+    if (this.#resting === null || this.#pressed.size || nowMs - this.#lookedMs < LOOK_AGAIN_MS) return;
+    this.#point(this.#resting);
   }
 
   press(event) {
@@ -45,16 +55,22 @@ class Hand {
   lift(event) {
     const wasPressed = this.#pressed.delete(event.pointerId);
     if (!wasPressed || this.#pressed.size || this.#dragged > DRAG_CSS_PX) return;
-    const { row } = this.#found({ x: event.offsetX, y: event.offsetY });
-    if (row !== null) this.app.view.choose(row.sequence_id);
+    const at = { x: event.offsetX, y: event.offsetY };
+    const id = this.#found(at).row?.sequence_id ?? null;
+    const isTold = event.pointerType !== "touch" || (id !== null && id === this.app.view.pointed);
+    if (!isTold) this.#tell(at, { isTouch: true });
+    else if (id !== null) this.app.view.choose(id);
   }
 
   forget(event) {
     this.#pressed.delete(event.pointerId);
   }
 
-  leave() {
+  /** A finger that was lifted leaves what it asked for. */
+  leave(event) {
+    if (event?.pointerType === "touch") return;
     this.#cursor = null;
+    this.#resting = null;
     this.tip.hide();
     this.app.view.point(null);
   }
@@ -83,10 +99,16 @@ class Hand {
   }
 
   #point(at) {
+    this.#resting = at;
+    this.#lookedMs = performance.now();
+    this.#tell(at);
+  }
+
+  #tell(at, options = {}) {
     const found = this.#found(at);
     this.app.view.point(found.row?.sequence_id ?? null);
     if (found.seat === null) this.tip.hide();
-    else this.tip.tell(found, at.x + this.canvas.offsetLeft, at.y + this.canvas.offsetTop);
+    else this.tip.tell(found, at.x + this.canvas.offsetLeft, at.y + this.canvas.offsetTop, options);
   }
 
   #drag(byCss) {
@@ -95,53 +117,67 @@ class Hand {
   }
 
   #pan(byCss) {
-    const { view } = this.app;
-    view.moveTo(view.edgeS + byCss / view.pxPerS);
+    const { view, store } = this.app;
+    view.moveBy(byCss / view.pxPerS, store);
   }
 
   #pinch(id, before, now) {
     this.#dragged = Infinity;
-    const other = [...this.#pressed].find(([key]) => key !== id)[1];
+    const other = [...this.#pressed].find(([key]) => key !== id)[1]; // there are two at least
     const apart = (one) => Math.max(10, Math.hypot(one.x - other.x, one.y - other.y));
     this.app.view.zoom(apart(now) / apart(before), this.picture.scale.timeAt((now.x + other.x) / 2));
   }
 
   #found({ x, y }) {
     const { scale, lane } = this.picture;
-    if (scale === null || lane === undefined) return { step: null, seat: null, row: null };
+    const nothing = { lane, index: null, step: null, seat: null, row: null, unknown: null };
+    if (scale === null || lane === undefined) return nothing;
     const seat = scale.seatAt(y);
     const atS = scale.timeAt(x);
-    const begun = lane.steps[lane.indexAt(atS)];
-    const step = begun !== undefined && atS < begun.end_s ? begun : null;
-    return { step, seat, row: step?.rows.find((row) => row.seat === seat) ?? null };
+    const index = lane.indexAt(atS);
+    const step = lane.steps[index];
+    if (step !== undefined && atS < step.end_s) return { ...nothing, index, step, seat, row: rowAt(step, seat) };
+    const unknown = this.picture.unknown.find(({ fromS, toS }) => fromS <= atS && atS < toS) ?? null;
+    return { ...nothing, seat, unknown };
   }
 
   /** The cursor stops time: who reads a step doesn't want it to run away. */
   #step(bySteps, bySeats) {
     const { scale, lane } = this.picture;
-    if (!lane?.steps.length) return;
-    const start = this.#cursor ?? { index: Math.max(0, lane.indexAt(scale.endS)), seat: 0 };
-    const clamp = (value, most) => Math.max(0, Math.min(most, value));
-    const moved = this.#cursor === null ? start : { index: start.index + bySteps, seat: start.seat + bySeats };
-    const index = clamp(moved.index, lane.steps.length - 1);
-    const seat = clamp(moved.seat, lane.seats - 1);
-    this.#cursor = { index, seat };
+    if (scale === null || !lane?.steps.length) return;
+    const within = (value, count) => Math.max(0, Math.min(count - 1, value));
+    const isFirst = this.#cursor === null;
+    const before = lane.indexAt(isFirst ? scale.endS : this.#cursor.step.start_s);
+    const index = within(isFirst ? before : before + bySteps, lane.steps.length);
+    const seat = within(isFirst ? 0 : this.#cursor.seat + bySeats, scale.rows);
     const step = lane.steps[index];
-    if (step.end_s > scale.endS || step.start_s < scale.startS || this.app.view.isFollowing) {
-      this.app.view.moveTo(step.end_s + scale.widthCss / 4 / this.app.view.pxPerS);
-    }
-    const row = step.rows.find((one) => one.seat === seat) ?? null;
+    this.#cursor = { step, seat };
+    this.#resting = null;
+    this.#bringIntoView(step);
+    const row = rowAt(step, seat);
     this.app.view.point(row?.sequence_id ?? null);
-    requestAnimationFrame(() => this.#tellAt(step, seat, row)); // the picture has moved by then
+    requestAnimationFrame(() => this.#tellAt({ lane, index, step, seat, row, unknown: null })); // the picture has moved by then
   }
 
-  #tellAt(step, seat, row) {
+  #bringIntoView(step) {
     const { scale } = this.picture;
-    const x = (scale.px(step.end_s) - scale.left) / scale.ratio;
-    this.tip.tell({ step, seat, row }, x + this.canvas.offsetLeft, (seat + 0.5) * (scale.row / scale.ratio) + this.canvas.offsetTop);
+    const { view, store } = this.app;
+    if (view.isFollowing) view.moveTo(scale.endS);
+    if (step.end_s > scale.endS || step.start_s < scale.startS) view.moveTo(Math.max(step.end_s + view.spanS / 4, Math.min(store.endS, view.spanS)));
+  }
+
+  #tellAt(found) {
+    const { scale } = this.picture;
+    const x = (scale.px(found.step.end_s) - scale.left) / scale.ratio;
+    const y = (found.seat + 0.5) * (scale.row / scale.ratio);
+    this.tip.tell(found, x + this.canvas.offsetLeft, y + this.canvas.offsetTop);
   }
 
   #open() {
     if (this.app.view.pointed !== null) this.app.view.choose(this.app.view.pointed);
   }
+}
+
+function rowAt(step, seat) {
+  return step.rows.find((row) => row.seat === seat) ?? null;
 }

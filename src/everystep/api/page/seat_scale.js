@@ -2,21 +2,25 @@
 
 const TILE_PX = 256; // the picture is kept in pieces of this width
 const AXIS_CSS_PX = 18;
-const HEIGHT_CSS_PX = 330; // what the seats of a lane may take; less where they are few
+const HEIGHT_CSS_PX = 160; // what the seats of a lane should take, so that three lanes share a screen of 900
 const TALLEST_CSS_PX = 24;
-const LOWEST_CSS_PX = 4;
+const LOWEST_CSS_PX = 3;
+const TICK_CSS_PX = 100;
+const FEWEST_ROWS = 4;
 
 /** The geometry of a lane at one moment.  Absolute pixels count from the server's start, so that pieces fit. */
 export class SeatScale {
-  constructor({ widthCss, seats, pxPerS, edgeS, ratio }) {
+  /** `rows`: how many seats are shown, from the first on. */
+  constructor({ widthCss, rows, pxPerS, edgeS, ratio }) {
     this.ratio = ratio;
     this.widthCss = widthCss;
     this.width = Math.round(widthCss * ratio);
     this.pxPerS = pxPerS * ratio;
-    this.seats = Math.max(1, seats);
-    const rowCss = Math.max(LOWEST_CSS_PX, Math.min(TALLEST_CSS_PX, Math.floor(HEIGHT_CSS_PX / this.seats)));
+    this.rows = Math.max(1, rows);
+    const rowCss = Math.max(LOWEST_CSS_PX, Math.min(TALLEST_CSS_PX, Math.floor(HEIGHT_CSS_PX / this.rows)));
     this.row = Math.max(1, Math.round(rowCss * ratio));
-    this.seatsHeight = this.row * this.seats;
+    this.gap = this.row >= 4 * ratio ? Math.max(1, Math.round(ratio)) : 0; // between rows
+    this.seatsHeight = this.row * this.rows;
     this.heightCss = this.seatsHeight / ratio + AXIS_CSS_PX;
     this.height = Math.round(this.heightCss * ratio);
     this.left = Math.round(edgeS * this.pxPerS) - this.width; // absolute pixel at the canvas's left edge
@@ -35,7 +39,7 @@ export class SeatScale {
   /** The seat at a distance from the top, in CSS pixels; null below the last. */
   seatAt(yCss) {
     const seat = Math.floor((yCss * this.ratio) / this.row);
-    return seat >= 0 && seat < this.seats ? seat : null;
+    return seat >= 0 && seat < this.rows ? seat : null;
   }
 
   get startS() {
@@ -48,7 +52,7 @@ export class SeatScale {
 
   /** What a kept piece depends on beside its place. */
   get key() {
-    return `${this.pxPerS} ${this.row} ${this.seats}`;
+    return `${this.pxPerS} ${this.row} ${this.rows}`;
   }
 
   get tilePx() {
@@ -63,9 +67,16 @@ export class SeatScale {
   }
 }
 
-/** Times for the axis, each with its words: round numbers, about a hundred CSS pixels apart. */
+/** How many seats to show of a lane: those that were ever used and some more, so that the height changes seldom. */
+export function rowsToShow(seats, used) {
+  let rows = FEWEST_ROWS;
+  while (rows < used) rows *= 2;
+  return Math.min(Math.max(1, seats), rows);
+}
+
+/** Times for the axis, each with its words: round numbers, at least a hundred CSS pixels apart. */
 export function ticks(scale) {
-  const wantedS = (100 * scale.ratio) / scale.pxPerS;
+  const wantedS = (TICK_CSS_PX * scale.ratio) / scale.pxPerS;
   const magnitude = 10 ** Math.floor(Math.log10(wantedS));
   const everyS = [1, 2, 5, 10].map((n) => n * magnitude).find((s) => s >= wantedS);
   const digits = Math.max(0, -Math.floor(Math.log10(everyS) + 1e-9));

@@ -1,38 +1,45 @@
-// The past as pictures: pieces of a lane's seats that won't change any more are drawn once and kept.
+// The past as pictures: a lane's seats in pieces, each drawn once and then only added to as steps come.
 
-const MAX_TILES = 64; // a lane; about 30 MB at 64 seats and two pixels a point
+const FEWEST_KEPT = 32; // pieces a lane; some 25 MB with 64 seats and two pixels a point
 
 export class SeatTiles {
-  #tiles = new Map(); // number → canvas; the longest unused first
+  #tiles = new Map(); // number → piece; the longest unused first
   #key = "";
 
-  /** Calls `draw(context, tile)` for a piece that isn't at hand, or isn't whole yet. */
-  paint(target, scale, look, wholeUntilPx, draw) {
+  /** Puts the pieces that `scale` shows on `target`.  `begin(context)` draws an empty one, `go(context, number, state)`
+   * what isn't in it yet; `state` is the piece's own, and once it `isWhole` nothing more comes. */
+  paint(target, scale, look, { begin, go }) {
     const key = `${scale.key} ${look.key}`;
     if (key !== this.#key) this.clear();
     this.#key = key;
-    for (const tile of scale.tiles) {
-      const picture = this.#tiles.get(tile) ?? this.#drawn(scale, tile, draw);
-      this.#tiles.delete(tile);
-      target.drawImage(picture, tile * scale.tilePx - scale.left, 0);
-      if ((tile + 1) * scale.tilePx <= wholeUntilPx) this.#keep(tile, picture);
+    const numbers = scale.tiles;
+    for (const number of numbers) {
+      const tile = this.#tiles.get(number) ?? begun(scale, begin);
+      this.#tiles.delete(number);
+      this.#tiles.set(number, tile);
+      if (!tile.state.isWhole) go(tile.context, number, tile.state);
+      target.drawImage(tile.picture, number * scale.tilePx - scale.left, 0);
     }
+    this.#forgetAllBut(Math.max(FEWEST_KEPT, 2 * numbers.length));
   }
 
   clear() {
     this.#tiles.clear();
   }
 
-  #drawn(scale, tile, draw) {
-    const picture = document.createElement("canvas");
-    picture.width = scale.tilePx;
-    picture.height = scale.seatsHeight;
-    draw(picture.getContext("2d"), tile);
-    return picture;
+  #forgetAllBut(count) {
+    for (const number of this.#tiles.keys()) {
+      if (this.#tiles.size <= count) return;
+      this.#tiles.delete(number);
+    }
   }
+}
 
-  #keep(tile, picture) {
-    this.#tiles.set(tile, picture);
-    if (this.#tiles.size > MAX_TILES) this.#tiles.delete(this.#tiles.keys().next().value);
-  }
+function begun(scale, begin) {
+  const picture = document.createElement("canvas");
+  picture.width = scale.tilePx;
+  picture.height = scale.seatsHeight;
+  const context = picture.getContext("2d", { alpha: false });
+  begin(context);
+  return { picture, context, state: { isWhole: false, last: null, drawnTo: -Infinity } };
 }

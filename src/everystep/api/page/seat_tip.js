@@ -2,7 +2,10 @@
 
 import { shortName } from "./colours.js";
 import { el } from "./dom.js";
+import { tokensSoFar } from "./seat_known.js";
 import { duration, number, translator } from "./words.js";
+
+const APART_CSS_PX = 14; // from the pointer
 
 const tipWords = translator({
   en: {
@@ -11,9 +14,14 @@ const tipWords = translator({
     decode: "decode: {tokens} new",
     held: "held: ended, its round runs on",
     context: "context {context}",
+    given: ({ count }) => `${number(count)} ${count === 1 ? "token" : "tokens"} so far`,
+    givenAtLeast: ({ count }) => `at least ${number(count)} ${count === 1 ? "token" : "tokens"} so far`,
     finish: "ends here: {finish}",
     empty: "empty seat",
     between: "no step",
+    skipped: "steps {first} to {last} didn't come: this page took them too slowly",
+    forgotten: "before the first step that is known here",
+    again: "tap again for its life",
   },
   ko: {
     seat: "자리 {seat} · 스텝 {step} · {time}",
@@ -21,23 +29,32 @@ const tipWords = translator({
     decode: "디코드: 새 토큰 {tokens}개",
     held: "점유: 끝났지만 라운드가 계속됩니다",
     context: "문맥 {context}",
+    given: ({ count }) => `지금까지 토큰 ${number(count)}개`,
+    givenAtLeast: ({ count }) => `지금까지 토큰 ${number(count)}개 이상`,
     finish: "여기서 끝남: {finish}",
     empty: "빈 자리",
     between: "스텝 없음",
+    skipped: "스텝 {first}~{last}은(는) 오지 않았습니다. 이 페이지가 제때 받지 못했습니다",
+    forgotten: "여기서 아는 첫 스텝보다 이전입니다",
+    again: "한 번 더 누르면 일생을 봅니다",
   },
 });
 
-/** `{ tell(found, xCss, yCss), hide() }`; `found`: `{ step, seat, row }`, each of which may be null. */
+/**
+ * `{ tell(found, xCss, yCss), hide() }`; `found`: `{ lane, index, step, seat, row, unknown }`, each of which may be null;
+ * `isTouch`: a finger has no hover.
+ */
 export function mountTip(root) {
   const tip = el("div", { class: "tip", role: "status", hidden: true });
   root.append(tip);
   return {
-    tell({ step, seat, row }, xCss, yCss) {
+    tell(found, xCss, yCss, { isTouch = false } = {}) {
+      const words = tipLines(found, isTouch).join("\n");
+      if (tip.textContent !== words) tip.textContent = words;
       tip.hidden = false;
-      tip.textContent = tipLines(step, seat, row).join("\n");
       const isRight = xCss > root.clientWidth / 2;
-      tip.style.setProperty("--x", `${isRight ? xCss - tip.offsetWidth - 14 : xCss + 14}px`);
-      tip.style.setProperty("--y", `${yCss + 14}px`);
+      tip.style.setProperty("--x", `${Math.max(0, isRight ? xCss - tip.offsetWidth - APART_CSS_PX : xCss + APART_CSS_PX)}px`);
+      tip.style.setProperty("--y", `${yCss + APART_CSS_PX}px`);
     },
     hide() {
       tip.hidden = true;
@@ -45,15 +62,20 @@ export function mountTip(root) {
   };
 }
 
-function tipLines(step, seat, row) {
+function tipLines({ lane, index, step, seat, row, unknown }, isTouch) {
+  if (unknown !== null) return [tipWords(unknown.first === null ? "forgotten" : "skipped", unknown)];
   if (step === null) return [tipWords("between")];
   const first = tipWords("seat", { seat, step: step.step, time: duration(step.end_s - step.start_s) });
   if (row === null) return [first, tipWords("empty")];
-  const lines = [
+  const given = tokensSoFar(lane, index, row.sequence_id);
+  const sums = [tipWords("context", { context: number(row.context_tokens) })];
+  if (given !== null) sums.unshift(tipWords(given.isLeast ? "givenAtLeast" : "given", given));
+  return [
     first,
     shortName(row.sequence_id),
     tipWords(row.phase, { tokens: number(row.new_tokens) }),
-    tipWords("context", { context: number(row.context_tokens) }),
+    sums.join(" · "),
+    ...(row.finish === null ? [] : [tipWords("finish", { finish: row.finish })]),
+    ...(isTouch ? [tipWords("again")] : []),
   ];
-  return row.finish === null ? lines : [...lines, tipWords("finish", { finish: row.finish })];
 }
