@@ -46,7 +46,9 @@ class ApiKeys:
                 self._check(scope)
         except AuthenticationFailed:
             if page := self._page_that_asks(scope):
-                await page.reply(UNAUTHORIZED)(scope, receive, send)
+                reply = page.reply(UNAUTHORIZED)
+                reply.headers["www-authenticate"] = "Bearer"
+                await reply(scope, receive, send)
                 return
             if scope["type"] != "websocket":
                 raise
@@ -58,7 +60,7 @@ class ApiKeys:
         """For a person at a browser; a program gets its error."""
         if not self._keys or scope["type"] != "http" or scope["method"] != "GET":
             return None
-        wants_page = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+        wants_page = any(name == b"accept" and b"text/html" in value.lower() for name, value in scope["headers"])
         return self._pages.get(scope["path"]) if wants_page else None
 
     def _check(self, scope: Scope) -> None:

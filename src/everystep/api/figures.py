@@ -5,14 +5,14 @@ Owns that reply: the live page and ``everystep top`` ask for it once a second.  
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from everystep.api.json_bodies import json_reply
+from everystep.api.observability import Watched
 from everystep.api.request_scope import fresh_hex
-from everystep.engine.client import EngineClient
 from everystep.errors import InvalidParameter
 from everystep.observe.recent import MAX_WINDOW_S
 
@@ -20,8 +20,15 @@ DEFAULT_WINDOW_S = 10
 WINDOW_RANGE = {"minimum": 1, "maximum": MAX_WINDOW_S}
 
 
-def router(engine: EngineClient) -> APIRouter:
-    """The route, for one engine."""
+class WithLanes(Watched, Protocol):
+    """What this route needs of an engine."""
+
+    @property
+    def policies(self) -> tuple[str, ...]: ...
+
+
+def router(engine: WithLanes) -> APIRouter:
+    """The route, for one engine.  ``server_id`` tells a client that the server began anew, and its clock with it."""
     routes = APIRouter(tags=["observability"])
     server_id = fresh_hex(16)
 
@@ -38,7 +45,7 @@ def router(engine: EngineClient) -> APIRouter:
     return routes
 
 
-def _figures(engine: EngineClient, window_s: int) -> dict[str, Any]:
+def _figures(engine: WithLanes, window_s: int) -> dict[str, Any]:
     status, observer, now_s = engine.status, engine.observer, engine.now_s()
     metrics = observer.metrics
     running, waiting = metrics.num_open(seated=True), metrics.num_open(seated=False)
@@ -59,6 +66,7 @@ def _figures(engine: EngineClient, window_s: int) -> dict[str, Any]:
         },
         "lanes": {
             policy: {
+                "state": status.lanes.get(policy),
                 "seats": status.info.seats.get(policy) if status.info else None,
                 "num_running": running[policy],
                 "num_waiting": waiting[policy],

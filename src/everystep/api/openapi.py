@@ -178,6 +178,35 @@ STEP = _object(
     blocks_used=INTEGER,
     blocks_total=INTEGER,
 ) | {"additionalProperties": True}
+QUANTILES = _or_null(_object(p50=NUMBER, p95=NUMBER, p99=NUMBER))
+LANE_FIGURES = _object(
+    state=_or_null(TEXT),
+    seats=_or_null(INTEGER),
+    num_running=INTEGER,
+    num_waiting=INTEGER,
+    tokens_per_s=NUMBER,
+    requests_per_s=NUMBER,
+    steps_per_s=NUMBER,
+    ttft_s=QUANTILES,
+    itl_s=QUANTILES,
+    step_s=QUANTILES,
+    seat_steps=_object(working=INTEGER, held=INTEGER, empty=INTEGER),
+)
+FIGURES = _object(
+    server_id=TEXT,
+    now_s=NUMBER,
+    window_s=INTEGER,
+    is_ready={"type": "boolean"},
+    reason=TEXT,
+    last_step=INTEGER,
+    num_worker_restarts=INTEGER,
+    blocks_used=INTEGER,
+    blocks_total=INTEGER,
+    totals=_object(
+        prompt_tokens=INTEGER, generation_tokens=INTEGER, prefix_cache_hit_tokens=INTEGER, preemptions=INTEGER
+    ),
+    lanes={"type": "object", "additionalProperties": LANE_FIGURES},
+)
 REPLIES: dict[str, Json] = {
     "/v1/completions": _reply(
         "text_completion",
@@ -195,5 +224,5 @@ REPLIES: dict[str, Json] = {
     "/steps": _object(steps=_list(STEP), next=INTEGER),
     "/steps/trace": {"type": "object"},
     "/engine": {"type": "object"},
-    "/figures": {"type": "object"},
+    "/figures": FIGURES,
 }

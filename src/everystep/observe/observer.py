@@ -92,10 +92,10 @@ class Observer:
         if life.last_token_s is None:
             life.first_token_s = now_s
             metrics.ttft_s.observe(now_s - life.arrival_s)
-            self.recent.token(life.policy, now_s, ttft_s=now_s - life.arrival_s, itl_s=None)
+            self.recent.first_token(life.policy, now_s, now_s - life.arrival_s)
         else:
             metrics.itl_s.observe(now_s - life.last_token_s)
-            self.recent.token(life.policy, now_s, ttft_s=None, itl_s=now_s - life.last_token_s)
+            self.recent.next_token(life.policy, now_s, now_s - life.last_token_s)
         life.last_token_s = now_s
 
     def finished(self, sequence_id: str, reason: FinishReason, now_s: float) -> None:

@@ -1,8 +1,8 @@
 """Several files of JavaScript as one script, so that a page is one document and asks its server for nothing more.
 
 Owns the order, and the few forms that a module may have for it: ``import { a, b } from "./file.js";`` and ``export``
-before a declaration, each at the beginning of a line.  All files share one scope then, so no two may declare the same
-name.  It is no compiler: what it doesn't know it refuses.
+before a declaration of one name, each at the beginning of a line.  All files share one scope then, so no two may
+declare the same name.  It is no compiler: what it doesn't know it refuses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+)\.js";\n', re.MULTIL
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:async )?(?:function\*?|class|const|let) (\w+)", re.MULTILINE)
 DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let|var) (\w+)", re.MULTILINE)
-LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+LEFT_OVER = re.compile(r"^(?:(?:import|export)\b|(?:const|let|var) [^\w$]).*", re.MULTILINE)
 
 
 def bundle(sources: Mapping[str, str], entry: str) -> str:
@@ -22,6 +22,8 @@ def bundle(sources: Mapping[str, str], entry: str) -> str:
 
     ``sources`` are by name, without ``.js``.  Raises ``ValueError`` that names the file and what is wrong with it.
     """
+    if entry not in sources:
+        raise ValueError(f"{entry}.js isn't there")
     order: list[str] = []
     _visit(sources, entry, order, ())
     _check_names(sources, order)
