@@ -22,6 +22,7 @@ from everystep.cli_models import convert, models, pull
 from everystep.cli_plan import plan
 from everystep.cli_replay import replay
 from everystep.cli_simulate import simulate
+from everystep.cli_top import top
 from everystep.config import PolicyName, Settings
 from everystep.errors import ConfigError, EverystepError, InvalidRequest
 from everystep.flags import Command, given_flags, setting_flags
@@ -41,7 +42,7 @@ SERVER_ONLY = {
     "served_model_name", "default_policy", "max_queue", "max_queue_tokens", "queue_timeout", "request_timeout",
     "drain_timeout", "stall_timeout", "host", "port", "api_key", "max_body_mib", "step_log_size", "vllm_python",
     "vllm_url", "vllm_arg", "vllm_api_key", "record", "client_timeout", "max_connections", "api_key_file",
-    "insecure_no_auth", "log_prompts",
+    "insecure_no_auth", "log_prompts", "otel",
 }  # fmt: skip
 GENERATE_FIELDS = [field for field in Settings.model_fields if field not in SERVER_ONLY]
 SAMPLING_FLAGS = (
@@ -114,7 +115,7 @@ def _trace_if_debugging(context: click.Context | None) -> None:
 
 
 @click.group(
-    commands=[bench, simulate, plan, replay, pull, models, convert],
+    commands=[top, bench, simulate, plan, replay, pull, models, convert],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="everystep %(version)s")

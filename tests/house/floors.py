@@ -20,19 +20,20 @@ FLOORS = {
     "sampling_params": 0, "architecture": 0, "version": 0,
     "sched": 1, "runner": 1, "text": 1, "observe": 1, "checkpoint": 1,
     "engine": 2, "analysis": 2,
-    "api": 3, "bench": 3,
+    "api": 3, "bench": 3, "top": 3,
     "": 4, "__main__": 4, "cli": 4, "cli_bench": 4, "cli_models": 4, "cli_simulate": 4, "cli_plan": 4, "cli_replay": 4,
+    "cli_top": 4,
     "flags": 4, "interrupts": 4, "progress": 4, "serve": 4, "http_server": 4, "http_protocol": 4,
     "http_framing": 4, "http_deadlines": 4, "http_replies": 4, "http_limits": 4, "http_unframed": 4,
     "http_connections": 4, "http_heads": 4, "exposure": 4,
     "llm": 4, "schedule_replay": 4,
     "deploy": 4,
 }  # fmt: skip
-FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "deploy"}
+FOLDERS = {"sched", "runner", "text", "observe", "checkpoint", "engine", "analysis", "api", "bench", "top", "deploy"}
 TOP_FLOOR = 4
 
 # Pairs that floors alone would allow.
-NEVER = {("analysis", "runner"), ("analysis", "engine"), ("bench", "engine")}
+NEVER = {("analysis", "runner"), ("analysis", "engine"), ("bench", "engine"), ("top", "engine"), ("top", "observe")}
 
 # Library → rooms that may import it.
 LIBRARIES = {
@@ -48,14 +49,15 @@ LIBRARIES = {
     "starlette": {"api", "deploy"},
     "sse_starlette": {"api", "deploy"},
     "uvicorn": {"http_server", "http_protocol", "http_unframed", "bench", "deploy"},
-    "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "flags"},
-    "httpx": {"bench", "engine"},
-    "rich": {"bench", "progress"},
+    "click": {"cli", "cli_bench", "cli_models", "cli_simulate", "cli_plan", "cli_replay", "cli_top", "flags"},
+    "httpx": {"bench", "engine", "top"},
+    "rich": {"bench", "progress", "top", "cli_top"},
+    "opentelemetry": {"api"},
     "scipy": {"analysis"},
     "matplotlib": {"bench"},
 }
 FOREIGN = {"everystep/bench/peers/genai_worker.py"}  # run by another Python, on that Python's libraries
-CLOCK_ROOMS = {"engine", "bench"}  # and floor 4
+CLOCK_ROOMS = {"engine", "bench", "top"}  # and floor 4
 ASYNC_ROOMS = {"api", "bench"}  # and floor 4, and engine/client and engine/vllm
 ASYNC_IN_ENGINE = ("client", "vllm")
 CLOCK_METHODS = {"now", "utcnow", "today"}

@@ -50,6 +50,8 @@ def test_every_folder_of_the_floors_table_is_told_from_a_file() -> None:
         ("everystep/analysis/replay.py", "from everystep.engine import core", "analysis never imports engine"),
         ("everystep/bench/load.py", "from everystep.engine import core", "bench never imports engine"),
         ("everystep/bench/load.py", "from everystep.api import create_app", "floor 3 (bench) imports floor 3 (api)"),
+        ("everystep/top/run.py", "from everystep.engine import core", "top never imports engine"),
+        ("everystep/top/run.py", "from everystep.api import create_app", "floor 3 (top) imports floor 3 (api)"),
         ("everystep/deploy/ray.py", "from everystep.llm import LLM", "floor 4 (deploy) imports floor 4 (llm)"),
         ("everystep/engine/core.py", "import openvino as ov", "openvino is imported outside runner"),
         ("everystep/checkpoint/hf.py", "from torch.nn import Linear", "torch is imported outside runner"),
