@@ -120,6 +120,10 @@ class Settings(BaseModel):
     log_json: bool = Field(False, description="log one JSON object a line")
     log_prompts: bool = Field(False, description="log the prompts of requests, which are never logged otherwise")
 
+    otel: bool = Field(
+        False, description="send a trace of each request to an OpenTelemetry collector, as OTEL_* variables say"
+    )
+
     # vLLM beside our lanes
     vllm_python: Path | None = Field(None, description="Python of an environment that has vLLM")
     vllm_url: str | None = Field(None, description="OpenAI-compatible vLLM server to use")

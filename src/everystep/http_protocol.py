@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from everystep.api.request_scope import fresh_request_id
+from everystep.api.request_scope import fresh_request_id, request_id_of
 from everystep.errors import ClientTooSlow, EngineUnavailable, EverystepError, InvalidRequest, TooManyConnections
 from everystep.http_connections import Connections, set_kernel_bounds
 from everystep.http_deadlines import Deadline, WriteStall
@@ -196,7 +196,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, error: EverystepError) -> None:
         """Answer in the application's stead, if it hasn't begun to."""
-        request_id = fresh_request_id()
+        has_head = not (self._is_between or self._is_in_head)
+        request_id = request_id_of(self.scope) if has_head else fresh_request_id()
         logger.debug("request %s: its connection is ended: %s", request_id, error.message)
         if self._has_request() and self.cycle.response_started:
             self._cut()

@@ -27,6 +27,7 @@ from everystep.messages import EngineInfo
 from everystep.settings_sources import with_file_keys
 
 if TYPE_CHECKING:
+    from everystep.api.tracing import Tracing
     from everystep.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,10 @@ def serve(settings: Settings) -> None:
     Raises :class:`EverystepError` if the address is taken or the model can't be served.
     """
     settings = with_file_keys(settings)
+    if settings.otel:
+        from everystep.api.tracing import check_tracing
+
+        check_tracing(settings)
     with listen(settings.host, settings.port) as sock:
         check_exposure(settings, sock)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -75,6 +80,7 @@ class Service:
         self._settings = settings
         self._socket = sock
         self._client = EngineClient(settings)
+        self._tracing: Tracing | None = None
         self._stop = asyncio.Event()
         self._is_cut_short = False
 
@@ -118,6 +124,8 @@ class Service:
             self._client.stop_accepting()
             await self._client.close()
             await _end_http(server, serving)
+            if self._tracing is not None:
+                await self._tracing.close()
             logger.log(logging.INFO if self._stop.is_set() else logging.DEBUG, "stopped")
 
     def _make_server(self) -> HttpServer:
@@ -125,7 +133,9 @@ class Service:
         from everystep.api import create_app
         from everystep.http_server import HttpServer
 
-        server = HttpServer(create_app(self._settings, engine=self._client), self._settings)
+        app = create_app(self._settings, engine=self._client)
+        self._tracing = app.state.tracing
+        server = HttpServer(app, self._settings)
         self._client.observer.metrics.connections = server.server_state.connections
         return server
 
@@ -151,7 +161,8 @@ class Service:
                 task.cancel()
 
     def _announce(self, info: EngineInfo) -> None:
-        logger.info("%s", start_line(info, address_of(self._socket)))
+        address = address_of(self._socket)
+        logger.info("%s; %s", start_line(info, address), page_words(address, wants_key=bool(self._settings.api_key)))
         if words := suggestion_line(self._client.suggested_sampling):
             logger.info("%s", words)
         parts = ", ".join(f"{name} {part_s:.2f} s" for name, part_s in info.start_up_s.items())
@@ -198,6 +209,11 @@ def start_line(info: EngineInfo, address: str) -> str:
         f"{info.num_blocks} blocks of {info.block_size} tokens ({cache_gib:.2f} GiB at most), "
         f"context {info.max_model_len}"
     )
+
+
+def page_words(address: str, *, wants_key: bool) -> str:
+    """Where a person sees what the server does."""
+    return f"live page: {address}/" + (" (asks for the API key)" if wants_key else "")
 
 
 def suggestion_line(suggested: Mapping[str, float | int]) -> str:

@@ -41,7 +41,7 @@ async def test_the_generations_id_finds_its_life(server: Server) -> None:
 
 
 async def test_unknown_routes_and_methods_have_our_shape(server: Server) -> None:
-    for path in ("/", "/nope", "/generate/", "/v1/models/other"):
+    for path in ("/nope", "/generate/", "/v1/models/other"):
         reply = await server.http.get(path)
         assert reply.status_code == 404
         assert reply.json()["error"]["message"]

@@ -15,7 +15,7 @@ import pytest
 
 from cli.served import DEADLINE_S, refuse, serving
 from everystep.messages import EngineInfo
-from everystep.serve import start_line
+from everystep.serve import page_words, start_line
 
 WAITS_FOR_COMPANY = ["--static-max-wait", "600"]  # so a lone request on /generate stays open
 BODY = {"prompts": ["a b c"], "max_tokens": 3}
@@ -32,6 +32,8 @@ def test_a_free_port_is_named_and_a_signal_ends_an_idle_server_with_0(number: si
         status, said = server.end()
     assert status == 0
     assert f"at {server.url}: fake" in said
+    (line,) = [line for line in said.splitlines() if f"at {server.url}:" in line]
+    assert line.endswith(f"; live page: {server.url}/"), "where to look stands in the line that says what serves"
     assert "Traceback" not in said
 
 
@@ -118,6 +120,21 @@ def test_the_start_line_tells_what_serves() -> None:
     assert start_line(info, "http://127.0.0.1:8000") == (
         "m at http://127.0.0.1:8000: openvino int8, 2 threads, seats: static 4, continuous 64; "
         "1024 blocks of 32 tokens (1.00 GiB at most), context 8192"
+    )
+
+
+def test_a_server_elsewhere_is_told_without_what_it_keeps_to_itself() -> None:
+    info = EngineInfo(
+        model="m", runner="vllm", precision="auto", num_threads=0, block_size=0, num_blocks=0,
+        kv_block_bytes=0, max_model_len=8192, seats={}, start_up_s={},
+    )  # fmt: skip
+    assert start_line(info, "http://127.0.0.1:8000") == "m at http://127.0.0.1:8000: vllm auto, context 8192"
+
+
+def test_the_words_about_the_page_say_that_a_key_is_wanted_and_never_which() -> None:
+    assert page_words("http://[::1]:8000", wants_key=False) == "live page: http://[::1]:8000/"
+    assert page_words("http://127.0.0.1:8000", wants_key=True) == (
+        "live page: http://127.0.0.1:8000/ (asks for the API key)"
     )
 
 

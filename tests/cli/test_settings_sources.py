@@ -74,6 +74,7 @@ EXAMPLES: dict[str, tuple[list[str], str, str, object]] = {
     "log_level": (["--log-level", "debug"], "debug", '"debug"', "debug"),
     "log_json": (["--log-json"], "on", "true", True),
     "log_prompts": (["--log-prompts"], "on", "true", True),
+    "otel": (["--otel"], "on", "true", True),
     "vllm_python": (["--vllm-python", "/p"], "/p", '"/p"', Path("/p")),
     "vllm_url": (["--vllm-url", "http://h"], "http://h", '"http://h"', "http://h"),
     "vllm_api_key": (["--vllm-api-key", "k"], "k", '"k"', SecretStr("k")),

@@ -18,7 +18,7 @@ from everystep.settings_sources import flag_name, variable_name
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ["serve", "test", "test-all", "check", "bench"]
-EXTRAS = {"torch", "vllm", "ray", "bench", "dev"}  # of which the built ones must be there
+EXTRAS = {"torch", "vllm", "ray", "bench", "browser", "otel", "dev"}  # of which the built ones must be there
 SKIPPED_FOLDERS = {
     ".git",
     ".venv",

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from everystep.api import (
+    docs_page,
     engine_facts,
     error_replies,
     figures,
@@ -32,10 +33,12 @@ from everystep.api import (
 )
 from everystep.api.auth import ApiKeys
 from everystep.api.body_limit import BodyLimit
+from everystep.api.docs_page.document import docs_page as docs_document
 from everystep.api.openapi import describe
 from everystep.api.page.document import live_page
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope, on_error
+from everystep.api.tracing import Tracing, open_tracing
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
@@ -43,6 +46,8 @@ from everystep.settings_sources import load_settings, with_file_keys
 from everystep.version import __version__
 
 DESCRIPTION = "An LLM inference server in which a policy decides, before every step, who shares the forward pass."
+# The framework's own traces, which a variable turns on: its errors quote bodies.  Older ones take no notice of this.
+NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
 ERROR_STATUSES = (400, 401, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503, 504)
 
 
@@ -69,24 +74,26 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     if engine is None:
         engine = EngineClient(with_file_keys(settings or load_settings(environ=os.environ)))
     settings = with_file_keys(engine.settings)
+    tracing = open_tracing(settings, engine)
     app = FastAPI(
         title="everystep",
         version=__version__,
         description=DESCRIPTION,
-        lifespan=_lifespan(engine),
+        lifespan=_lifespan(engine, tracing),
         middleware=[
-            Middleware(RequestScope),
-            Middleware(ApiKeys, settings=settings, pages={"/": live_page()}),
+            Middleware(RequestScope, tracing=tracing),
+            Middleware(ApiKeys, settings=settings, pages={"/": live_page(), "/docs": docs_document()}),
             Middleware(BodyLimit, max_bytes=int(settings.max_body_mib * 2**20)),
         ],
         dependencies=[Depends(check_query_keys)],
         exception_handlers=_handlers(),
         responses={status: {"model": ErrorReply} for status in ERROR_STATUSES},
+        docs_url=None,  # our own: the framework's page asks another host for its parts
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        telemetry=NO_TELEMETRY,
         redirect_slashes=False,
     )
-    app.state.engine = engine
+    app.state.engine, app.state.tracing = engine, tracing
     for router in _routers(engine):
         app.include_router(router)
     guard_plain_routes(app)
@@ -106,7 +113,7 @@ def _routers(engine: EngineClient) -> list[APIRouter]:
         engine_facts,
         figures,
     ]
-    return [page.router(), *(room.router(engine) for room in rooms)]
+    return [page.router(), docs_page.router(), *(room.router(engine) for room in rooms)]
 
 
 def _handlers() -> dict[Any, Any]:
@@ -118,7 +125,7 @@ def _handlers() -> dict[Any, Any]:
     }
 
 
-def _lifespan(engine: EngineClient) -> Any:
+def _lifespan(engine: EngineClient, tracing: Tracing | None) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
@@ -126,5 +133,7 @@ def _lifespan(engine: EngineClient) -> Any:
             yield
         finally:
             await engine.close()
+            if tracing is not None:
+                await tracing.close()
 
     return lifespan

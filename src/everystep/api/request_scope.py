@@ -1,14 +1,18 @@
 """The outermost layer: a request's id in and out, and the one place where an unforeseen exception ends.
 
-Owns ``X-Request-Id`` and ``X-Generation-Id``, and that no generation outlives its request.  A pure ASGI middleware, so
-that a client's leaving passes through.
+Owns ``X-Request-Id`` and ``X-Generation-Id``, that the request's lines in the log bear the first, that no generation
+outlives its request, and when a request's span begins and ends.  A pure ASGI middleware, so that a client's leaving
+passes through.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fastapi.requests import Request
 from fastapi.responses import Response
@@ -17,12 +21,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everystep.api.error_replies import error_reply, error_type
 from everystep.errors import EngineFailed, EverystepError, http_status
+from everystep.observe.logs import logging_request
+
+if TYPE_CHECKING:
+    from everystep.api.tracing import RequestSpan, Tracing
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "everystep.request_id"  # key of the scope
 GENERATION_ID = "everystep.generation_id"
 GENERATION = "everystep.generation"
+FAILURE = "everystep.failure"  # the error that the client was told, in a reply or within a stream
+REPLY = "everystep.reply"  # the message that began the reply
 FAILED = 500
 SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -48,6 +58,7 @@ def name_generation(scope: Scope, prefix: str) -> str:
 
 def note_failure(error: EverystepError, scope: Scope) -> None:
     """Each request that failed by no doing of its client's stands in the log, by its ids."""
+    scope[FAILURE] = error
     if http_status(error) == FAILED:
         ids = scope.get(REQUEST_ID), scope.get(GENERATION_ID, "-")
         logger.warning("request %s, generation %s: %s: %s", *ids, error_type(error), error.message)
@@ -63,20 +74,30 @@ async def on_error(request: Request, error: Exception) -> Response:
 class RequestScope:
     """Names each request and turns whatever still comes up into a reply."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, tracing: Tracing | None = None) -> None:
         self._app = app
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope[REQUEST_ID] = _request_id(Headers(scope=scope).get("x-request-id"))
-        is_started = False
+        scope[REQUEST_ID] = request_id_of(scope)
+        span = self._tracing.begin(scope) if self._tracing is not None else None
+        with _named_lines(scope, span):
+            try:
+                await self._handle(scope, receive, send)
+            finally:
+                # Who works with a generation ends it; this is for whatever comes between its start and that.
+                if GENERATION in scope:
+                    scope[GENERATION].abort()
+                if span is not None:
+                    span.end(scope)
 
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_named(message: Message) -> None:
-            nonlocal is_started
             if message["type"] == "http.response.start":
-                is_started = True
+                scope[REPLY] = message
                 _add_ids(message, scope)
             await send(message)
 
@@ -87,17 +108,21 @@ class RequestScope:
             await error_reply(error, scope["path"])(scope, receive, send_named)
         except Exception:
             logger.exception("request %s: unforeseen", scope[REQUEST_ID])
-            if not is_started:
-                failure = EngineFailed(f"internal error; the log has it under {scope[REQUEST_ID]}")
+            scope[FAILURE] = failure = EngineFailed(f"internal error; the log has it under {scope[REQUEST_ID]}")
+            if REPLY not in scope:
                 await error_reply(failure, scope["path"])(scope, receive, send_named)
-        finally:
-            # Who works with a generation ends it; this is for whatever comes between its start and that.
-            if GENERATION in scope:
-                scope[GENERATION].abort()
 
 
-def _request_id(given: str | None) -> str:
+def request_id_of(scope: Mapping[str, Any]) -> str:
+    """The one that the request has, or was given by its client; a new one else."""
+    given = scope.get(REQUEST_ID) or Headers(raw=scope["headers"]).get("x-request-id")
     return given if given is not None and SANE_ID.fullmatch(given) else fresh_request_id()
+
+
+def _named_lines(scope: Scope, span: RequestSpan | None) -> contextlib.AbstractContextManager[None]:
+    if span is None:
+        return logging_request(scope[REQUEST_ID])
+    return logging_request(scope[REQUEST_ID], trace_id=span.trace_id, span_id=span.span_id)
 
 
 def _add_ids(message: Message, scope: Scope) -> None:

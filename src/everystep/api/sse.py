@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from everystep.api.answers import raise_failure
 from everystep.api.error_replies import error_json
-from everystep.api.request_scope import REQUEST_ID, note_failure
+from everystep.api.request_scope import FAILURE, REQUEST_ID, note_failure
 from everystep.engine.client import EngineClient, Generation
 from everystep.errors import EngineFailed, EverystepError
 from everystep.messages import Delta
@@ -105,7 +105,9 @@ class EventStream(EventResponse):
         except Exception:
             request_id = self._request.scope.get(REQUEST_ID)
             logger.exception("request %s: unforeseen, in a stream", request_id)
-            yield self._error_event(EngineFailed(f"internal error; the log has it under {request_id}"))
+            failure = EngineFailed(f"internal error; the log has it under {request_id}")
+            self._request.scope[FAILURE] = failure
+            yield self._error_event(failure)
 
     def _error_event(self, error: EverystepError) -> bytes:
         return b"event: error\ndata: " + error_json(error, self._request.url.path) + b"\n\n"

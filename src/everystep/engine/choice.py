@@ -61,6 +61,11 @@ class Choice:
     def sequence_id(self) -> str:
         return self.submit.sequence_id
 
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that were found in the cache, as far as is known yet."""
+        return self._num_cached_tokens
+
     def take(self, event: TokenEvent) -> Delta:
         """The event as text.  A stop string ends the choice although the event doesn't."""
         reason, text = event.finish_reason, ""

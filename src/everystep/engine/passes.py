@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 Rows = tuple[Row, ...]
 PASSES_A_LEVEL = 4  # two rows at fault take so many for each halving
+MAX_NAMED = 8  # sequences in one line of the log
 
 
 class Passes:
@@ -69,7 +70,8 @@ class Passes:
         errors = {row.sequence.sequence_id: _words(error) for rows, error in suspects for row in rows}
         self.last_failure = _words(error)
         self.num_failed = 0 if passed or self._is_sound(plan) else self.num_failed + 1
-        logger.error("%d of the %d rows fail with it", len(errors), len(plan.rows))
+        named = ", ".join(list(errors)[:MAX_NAMED]) + (", …" if len(errors) > MAX_NAMED else "")
+        logger.error("%d of the %d rows fail with it: %s", len(errors), len(plan.rows), named)
         return _merged(passed, errors)
 
     def _try_parts(self, lane: str, parts: list[Rows], passed: list[StepResult]) -> list[tuple[Rows, Exception]]:

@@ -7,7 +7,7 @@ where it sat and when it was computed is read from the step log when somebody as
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,13 +63,24 @@ class RequestLog:
 
     def snapshot(self, request_id: str) -> RequestSnapshot | None:
         """What :meth:`life` needs, taken quickly, so that another thread can do the reading."""
+        return self._snapshot(request_id, self._step_log.steps)
+
+    def waits(self, request_id: str, num_packs: int) -> RequestSnapshot | None:
+        """The same with no more steps than it takes to say what an ended request waited for and where it sat.
+
+        Of very many steps it has ``num_packs`` packs, evenly chosen: then a cause may be told some steps late.
+        """
+        through = max(map(_last_wait, self._requests.get(request_id, ())), default=-1)
+        return self._snapshot(request_id, lambda since: self._step_log.sample(since, through, num_packs))
+
+    def _snapshot(self, request_id: str, steps: Callable[[int], Iterator[Step]]) -> RequestSnapshot | None:
         lives = self._requests.get(request_id)
         if lives is None:
             return None
         since, first = min(life.accepted_after_step for life in lives), self._step_log.first_step
         is_complete = first is None or first <= since + 1
         copies = tuple(dataclasses.replace(life) for life in lives)
-        return RequestSnapshot(copies, self._step_log.steps(since), is_complete)
+        return RequestSnapshot(copies, steps(since), is_complete)
 
     def _is_over(self) -> bool:
         max_sequences = self.max_requests * SEQUENCES_PER_REQUEST
@@ -77,3 +88,11 @@ class RequestLog:
 
     def _forget(self, request_id: str) -> None:
         self._num_sequences -= len(self._requests.pop(request_id, ()))
+
+
+def _last_wait(life: SequenceLife) -> int:
+    """The last step that may say something of an ended sequence's waiting: who was never preempted sits from the first
+    step on."""
+    if life.first_step is not None and life.num_preemptions == 0:
+        return life.first_step
+    return life.finished_after_step if life.finished_after_step is not None else -1

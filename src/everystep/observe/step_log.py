@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from everystep.observe.trace import trace_as_json
 
 PACK_STEPS = 8  # bounds both the pause for packing and what it takes to read one step
 
-_last_of = attrgetter("last")
+_first_of, _last_of = attrgetter("first"), attrgetter("last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,19 @@ class StepLog:
         """The steps after ``since`` that are remembered now, oldest first.  Later additions don't touch it."""
         packs = self._packs[bisect_right(self._packs, since, key=_last_of) :]
         return _read(packs, list(self._fresh), since)
+
+    def sample(self, since: int, through: int, num_packs: int) -> Iterator[Step]:
+        """Like :meth:`steps`, but only those up to ``through``, and of many an even choice of neighbouring ones.
+
+        Costs what ``num_packs`` packs do to read.  The packs that hold the first and the last of them are always in.
+        """
+        first = bisect_right(self._packs, since, key=_last_of)
+        last = bisect_right(self._packs, through, key=_first_of)
+        packs = self._packs[first:last]
+        if len(packs) > num_packs > 1:
+            packs = [packs[number * (len(packs) - 1) // (num_packs - 1)] for number in range(num_packs)]
+        steps = _read(packs, list(self._fresh), since)
+        return takewhile(lambda step: step.record.step <= through, steps)
 
     def since(self, since: int, limit: int) -> dict[str, Any]:
         """A page of the log as CONTRACT has it: up to ``limit`` steps after ``since``, and where the next begins.

@@ -132,6 +132,10 @@ class EngineClient:
         """Seconds since this client was made: the server's clock."""
         return time.monotonic() - self._epoch_s
 
+    def zero_unix_ns(self) -> int:
+        """When the server's clock stood at 0, in nanoseconds of the time of day, as that goes now: it may be set."""
+        return time.time_ns() - int(self.now_s() * 1e9)
+
     def unix_s(self) -> int:
         """The time of day, for replies that carry a date."""
         return int(time.time())
