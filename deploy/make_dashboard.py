@@ -16,7 +16,7 @@ from typing import Any
 Json = dict[str, Any]
 
 OUT = Path(__file__).parent / "grafana" / "everystep.json"
-SCHEMA_VERSION = 41  # Grafana 12's; a newer one migrates it when it is opened
+SCHEMA_VERSION = 42  # Grafana 13's; a newer one migrates it when it is opened
 COLUMNS = 24  # of Grafana's grid
 OF_SERVER = 'job=~"$job", instance=~"$instance"'
 OF_LANE = f'{OF_SERVER}, policy=~"$policy"'
@@ -151,7 +151,7 @@ def cache() -> Iterator[Panel]:
 
 def health() -> Iterator[Panel]:
     yield Panel(
-        "Ready", "1 where a request sent now would be served.",
+        "Readiness", "1 where a request sent now would be served.",
         [(f"everystep_engine_ready{{{OF_SERVER}}}", "{{instance}}")],
         field_config={"min": 0, "max": 1, "custom": STEPS},
     )  # fmt: skip
@@ -263,15 +263,15 @@ def laid_out() -> Iterator[Json]:
 def variable(name: str, label: str, metric: str, within: str) -> Json:
     query = f"label_values({metric}{{{within}}}, {name})"
     return {
-        "type": "query", "name": name, "label": label, "datasource": SOURCE, "definition": query,
+        "type": "query", "name": name, "label": label, "datasource": SOURCE,
         "query": {"query": query, "refId": "Variable"}, "refresh": 2, "sort": 1, "multi": True, "includeAll": True,
-        "allValue": None, "hide": 0, "regex": "", "options": [], "current": {"text": ["All"], "value": ["$__all"]},
+        "hide": 0, "regex": "", "options": [], "current": {"text": ["All"], "value": ["$__all"]},
     }  # fmt: skip
 
 
 def dashboard() -> Json:
     source = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus", "hide": 0,
-              "regex": "", "refresh": 1, "multi": False, "includeAll": False, "options": [], "current": {}}  # fmt: skip
+              "regex": "", "refresh": 1, "multi": False, "includeAll": False, "options": []}  # fmt: skip
     variables = [
         source,
         variable("job", "Job", "everystep_info", ""),

@@ -27,6 +27,7 @@ def rules(name: str) -> list[dict[str, Any]]:
 
 
 ALERTS = {rule["alert"]: rule for rule in rules("alerts.yml")}
+ALERT_TESTS = read("alerts_test.yml")["tests"]
 RECORDED = {rule["record"]: rule["expr"] for rule in rules("recording.yml")}
 DASHBOARD = read("grafana/everystep.json")
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]

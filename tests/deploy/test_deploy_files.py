@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.harness import serving
 from deploy.deployed import (
+    ALERT_TESTS,
     ALERTS,
     DASHBOARD,
     DEPLOY,
@@ -95,7 +96,7 @@ def test_an_alert_says_what_happened_and_what_to_do_and_where_to_read_on(name: s
 def test_an_alert_is_tested_to_fire_and_not_to_fire(name: str) -> None:
     """What promtool is then told to see."""
     fires, is_quiet = False, False
-    for test in read("alerts_test.yml")["tests"]:
+    for test in ALERT_TESTS:
         asked = [one for one in test["promql_expr_test"] if "ALERTS" in one["expr"]]
         told = [[sample["labels"] for sample in one["exp_samples"]] for one in asked]
         if any(f'alertname="{name}"' in labels for samples in told for labels in samples):

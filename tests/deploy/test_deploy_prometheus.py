@@ -218,7 +218,7 @@ def test_every_query_of_the_dashboard_has_a_result_with_the_labels_of_its_legend
 
 @pytest.mark.parametrize("name", ["job", "instance", "policy"])
 def test_every_variable_of_the_dashboard_has_values(scraped: Prometheus, name: str) -> None:
-    found = re.fullmatch(rf"label_values\((\w+)\{{.*\}}, {name}\)", VARIABLES[name]["definition"])
+    found = re.fullmatch(rf"label_values\((\w+)\{{.*\}}, {name}\)", VARIABLES[name]["query"]["query"])
     assert found is not None
     values = {one["metric"][name] for one in scraped.ask(found[1])}
     assert values
