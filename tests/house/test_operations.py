@@ -15,6 +15,7 @@ import pytest
 from everystep.api import create_app
 from everystep.api.auth import OPEN_PATHS
 from everystep.api.error_replies import MethodNotAllowed, error_reply, error_type
+from everystep.api.figures import DEFAULT_WINDOW_S
 from everystep.api.generations import MAX_LOGGED_CHARS
 from everystep.api_keys import MAX_KEYS, MAX_LENGTH, SHORT
 from everystep.cli import commands
@@ -28,6 +29,7 @@ from everystep.http_server import KEEP_ALIVE_S
 from everystep.messages import EngineInfo, EngineStatus
 from everystep.observe.limits import Limits
 from everystep.observe.observer import Observer
+from everystep.observe.recent import MAX_WINDOW_S
 from everystep.observe.processes import Processes
 from everystep.serve import STOP_SIGNALS
 from everystep.settings_sources import flag_name
@@ -72,7 +74,9 @@ def test_every_option_that_is_named_exists() -> None:
     others = {"--init", "--memory", "--cpus", "--stop-timeout", "--no-cache-dir", "--constraint", "--create-home",
               "--config"}  # fmt: skip
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", DOC)) - others
-    assert named <= {flag_name(field) for field in Settings.model_fields}
+    tops = set(re.findall(r"^\| `(--[a-z][\w-]+)", SECTIONS["Watching it in a terminal"], re.MULTILINE))
+    assert tops == {option for param in commands.commands["top"].params for option in param.opts}
+    assert named <= {flag_name(field) for field in Settings.model_fields} | tops
 
 
 def shown_commands() -> Iterator[list[str]]:
@@ -127,6 +131,8 @@ def test_the_numbers_are_the_codes() -> None:
     assert f"first {MAX_LOGGED_CHARS:,} characters" in DOC
     assert f"at most {MAX_LENGTH:,} of them; under {SHORT} are warned of" in DOC
     assert f"up to\n{MAX_KEYS} keys" in DOC
+    assert f"of the last 1 to {MAX_WINDOW_S} whole seconds" in " ".join(DOC.split())
+    assert f"/figures?window_s={DEFAULT_WINDOW_S}`" in DOC
     assert f"{MAX_UNREAD:,} tokens behind" in DOC
     assert "After six ends the server says so" in DOC
     assert USUAL.max_failures == 6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +125,20 @@ def test_neighbours_of_a_request_differ_and_are_stable() -> None:
     assert sorted(places) == list(range(14))
     assert place_of("a name of its own", 14) == place_of("a name of its own", 14)
     assert place_of("a-0", 14) == 0xE40C292C % 14, "FNV-1a of 'a', from its authors' test vectors"
+
+
+def test_a_sequence_has_the_colour_that_it_has_on_the_live_page_in_the_dark() -> None:
+    page = Path(__file__).parents[2] / "src" / "everystep" / "api" / "page" / "colours.js"
+    source = page.read_text(encoding="utf-8")
+    hues = dict(re.findall(r'^const ([A-Z]+) = "#([0-9a-f]{6})";', source, re.MULTILINE))
+    table = re.search(r"^const COLOURS = \[(.*?)^\];", source, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    expected = []
+    for hue, lift in re.findall(r"\[([A-Z]+), -?[\d.]+, (-?[\d.]+)\]", table[1]):
+        share, mixed_in = abs(float(lift)), 255 if float(lift) > 0 else 0
+        channels = [channel * (1 - share) + mixed_in * share for channel in bytes.fromhex(hues[hue])]
+        expected.append("#" + "".join(f"{int(channel + 0.5):02x}" for channel in channels))
+    assert list(COLOURS) == expected
 
 
 @pytest.mark.parametrize(("waiting", "told"), CAUSES, ids=lambda value: getattr(value, "why", ""))

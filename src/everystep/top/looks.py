@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-# Hues that colour-blind people can tell apart: Okabe and Ito, "Color Universal Design" (2008), without black; each as
-# it is and lightened.  The live page has the same.
+# Those of the live page in the dark, so that a sequence is the same in both.  colours.js says where they come from.
 COLOURS = (
-    "#0072b2", "#66aad1", "#e69f00", "#f0c566", "#009e73", "#66c5ab", "#cc79a7",
-    "#e0afca", "#56b4e9", "#9ad2f2", "#d55e00", "#e69e66", "#f0e442", "#f6ef8e",
+    "#338ec1", "#dd7e33", "#005b8e", "#008e68", "#67bceb", "#787221", "#346c8c",
+    "#ebb233", "#005f45", "#d694b9", "#735000", "#eaaf80", "#7a4964", "#f5ec7b",
 )  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
