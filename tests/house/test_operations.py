@@ -29,8 +29,8 @@ from everystep.http_server import KEEP_ALIVE_S
 from everystep.messages import EngineInfo, EngineStatus
 from everystep.observe.limits import Limits
 from everystep.observe.observer import Observer
-from everystep.observe.recent import MAX_WINDOW_S
 from everystep.observe.processes import Processes
+from everystep.observe.recent import MAX_WINDOW_S
 from everystep.serve import STOP_SIGNALS
 from everystep.settings_sources import flag_name
 
