@@ -17,6 +17,17 @@ def test_the_page_lists_every_operation_of_the_description(stage, open_page):
     assert shown == set(paths)
 
 
+def test_what_generates_comes_first_and_every_group_says_what_it_is(stage, open_page):
+    page = open_page(f"{stage.url}/docs")
+    expect(page.locator(".opblock-tag").first).to_be_visible()
+    groups = page.locator(".opblock-tag")
+    assert groups.first.get_attribute("data-tag") == "native"
+    paths = stage.client.get("/openapi.json").json()["paths"]
+    tags = {tag for methods in paths.values() for operation in methods.values() for tag in operation["tags"]}
+    assert {group.get_attribute("data-tag") for group in groups.all()} == tags
+    assert all(group.locator("small").inner_text() for group in groups.all())
+
+
 def test_a_request_is_executed_and_its_reply_shown(stage, open_page):
     page = open_page(f"{stage.url}/docs")
     execute(page, "/version")

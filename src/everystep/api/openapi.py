@@ -22,6 +22,14 @@ TEXT, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "numbe
 EVENTS: Json = {}  # no schema says what is in a stream
 GENERATION_ERRORS = ("429", "504")  # only where something is generated
 STREAMS = ("/generate_stream", "/try", "/steps/stream")
+TAGS = {  # in the order in which /docs has them
+    "native": "Text from prompts, each through the lane of your choice",
+    "openai": "The same as OpenAI's clients ask for it",
+    "tokenizer": "Text to tokens and back",
+    "observability": "What the server does, and did",
+    "health": "For probes; these need no key",
+    "page": "What the live page asks for",
+}
 
 
 def describe(app: FastAPI, engine: EngineClient) -> Callable[[], Json]:
@@ -30,7 +38,10 @@ def describe(app: FastAPI, engine: EngineClient) -> Callable[[], Json]:
     def openapi() -> Json:
         if app.openapi_schema is not None:
             return app.openapi_schema
-        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        tags = [{"name": name, "description": words} for name, words in TAGS.items()]
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=tags
+        )
         limits = _limits(engine)
         for schema in made["components"]["schemas"].values():
             _describe_fields(schema, engine, limits)

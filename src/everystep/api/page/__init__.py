@@ -14,9 +14,10 @@ from everystep.api.page.document import live_page
 def router() -> APIRouter:
     """The route."""
     routes = APIRouter(tags=["observability"])
+    document = live_page()
 
     @routes.get("/", summary="The live page: who sits in which seat, who waits and why", response_class=Response)
     async def page() -> Response:
-        return live_page().reply()
+        return document.reply()
 
     return routes
