@@ -18,6 +18,7 @@ import click
 
 from everystep.messages import EngineStatus, StepOutput, Submit
 from everystep.observe.observer import Observer
+from everystep.observe.recent import MAX_WINDOW_S
 from everystep.observe.record import RecordBuilder
 from everystep.sampling_params import SamplingParams
 from everystep.sched import BlockPool, ContinuousPolicy
@@ -105,7 +106,7 @@ def percentile(values: list[float], share: float) -> float:
 def show(what: str, seconds: list[float]) -> None:
     median, top = percentile(seconds, 0.5), percentile(seconds, 0.99)
     mean = sum(seconds) / len(seconds)
-    words = f"{what:<44} mean {mean * 1e6:7.1f}  median {median * 1e6:7.1f}  p99 {top * 1e6:7.1f} µs"
+    words = f"{what:<48} mean {mean * 1e6:7.1f}  median {median * 1e6:7.1f}  p99 {top * 1e6:7.1f} µs"
     click.echo(f"{words}  {mean / STEP_S:6.2%} of a step")
 
 
@@ -146,12 +147,15 @@ def play(num_waiting: int, num_steps: int) -> None:
     show("worker: build a step's output", build_s)
     show("API process: keep it", keep_s)
     show("API process: count its 64 tokens", tokens_s)
-    show("API process: a scrape", [timed(partial(observer.metrics.render, STATUS, "0")) for _ in range(50)])
+    scrape = partial(observer.metrics.render, STATUS, "0", lane.now_s())
+    show("API process: a scrape", [timed(scrape) for _ in range(50)])
+    figures = partial(observer.recent.figures, "continuous", lane.now_s(), MAX_WINDOW_S)
+    show("API process: a lane's figures of the last minute", [timed(figures) for _ in range(50)])
     newest = observer.step_log.last_step - 1
     read = partial(observer.step_log.since_as_json, newest, 1)
     show("API process: read a step as JSON", [timed(lambda: list(read())) for _ in range(50)])
     log_mb, grown_mb = observer.step_log.num_bytes / 1e6, resident_mb() - before_mb
-    click.echo(f"{'memory':<44} log {log_mb:.1f} MB; the process grew by {grown_mb:.1f} MB")
+    click.echo(f"{'memory':<48} log {log_mb:.1f} MB; the process grew by {grown_mb:.1f} MB")
 
 
 @click.command(help=__doc__)

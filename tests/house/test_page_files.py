@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from everystep.api.page.bundle import bundle
 from house import scripts
 
-API = Path(__file__).parents[2] / "src" / "everystep" / "api"
+ROOT = Path(__file__).parents[2]
+API = ROOT / "src" / "everystep" / "api"
 PAGE, VENDOR = API / "page", API / "page" / "vendor"
 SCRIPTS = sorted(path for room in (PAGE, API / "docs_page") for path in room.glob("*.js"))
 SHEETS = sorted(path for room in (PAGE, API / "docs_page") for path in room.glob("*.css"))
@@ -62,6 +65,16 @@ def test_every_vendored_file_is_listed_with_its_digest_and_is_as_it_was_made() -
     version = re.search(r"\(v([\d.]+)\)", (VENDOR / "uPlot.iife.min.js").read_text(encoding="utf-8")[:200])
     assert version is not None
     assert f"| {version[1]} |" in readme
+
+
+def test_a_wheel_takes_every_file_of_the_page() -> None:
+    """Hatch packs whatever lies in a package and git doesn't ignore."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/everystep"]}
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()]
+    files = [path for path in PAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    parts = {part for path in files for part in path.relative_to(ROOT).parts}
+    assert [(part, pattern) for part in parts for pattern in ignored if fnmatch(part, pattern)] == []
 
 
 # --- the checker can fail ----------------------------------------------------------------------------
