@@ -109,9 +109,8 @@ function beginsRound(step, before) {
 }
 
 function paintBorder(context, scale, look, x) {
-  const width = Math.max(1, Math.round(scale.ratio));
   context.fillStyle = look.ink;
-  context.fillRect(x - width, 0, width, scale.seatsHeight);
+  context.fillRect(x, 0, Math.max(1, Math.round(scale.ratio)), scale.seatsHeight);
 }
 
 /** Around each stay of a sequence: `{ seat, fromS, toS }`. */

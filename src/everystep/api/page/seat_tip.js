@@ -52,8 +52,8 @@ export function mountTip(root) {
       const words = tipLines(found, isTouch).join("\n");
       if (tip.textContent !== words) tip.textContent = words;
       tip.hidden = false;
-      const isRight = xCss > root.clientWidth / 2;
-      tip.style.setProperty("--x", `${Math.max(0, isRight ? xCss - tip.offsetWidth - APART_CSS_PX : xCss + APART_CSS_PX)}px`);
+      const wanted = xCss > root.clientWidth / 2 ? xCss - tip.offsetWidth - APART_CSS_PX : xCss + APART_CSS_PX;
+      tip.style.setProperty("--x", `${Math.max(0, Math.min(wanted, root.clientWidth - tip.offsetWidth))}px`);
       tip.style.setProperty("--y", `${yCss + APART_CSS_PX}px`);
     },
     hide() {
