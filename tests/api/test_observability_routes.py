@@ -18,6 +18,7 @@ from everystep.config import Settings
 from everystep.errors import EverystepError, http_status
 from everystep.messages import EngineInfo, EngineStatus
 from everystep.observe.observer import Observer
+from everystep.observe.shared_steps import SharedSteps
 from everystep.types import FinishReason
 from everystep.version import __version__
 from observe.made_steps import output, row, submit, waiting
@@ -184,6 +185,11 @@ async def test_an_unknown_request_is_not_found(client: httpx.AsyncClient) -> Non
 
 
 # --- the live stream -----------------------------------------------------------------------------
+def live(engine: FakeEngine, since: int | None) -> AsyncIterator[bytes]:
+    """As the route starts it."""
+    return live_steps(engine, SharedSteps(engine.observer.step_log), since)
+
+
 async def take(events: AsyncIterator[bytes], count: int) -> list[tuple[str | None, Any]]:
     """Some events as (event, data)."""
     taken = []
@@ -202,7 +208,7 @@ def numbers(events: list[tuple[str | None, Any]]) -> list[int]:
 
 async def test_a_stream_starts_from_now_and_waits_for_what_comes(engine: FakeEngine) -> None:
     await engine.step(0, 1, 2)
-    events = live_steps(engine, None)
+    events = live(engine, None)
     first = asyncio.ensure_future(take(events, 2))
     await engine.is_awaited.wait()
     assert not first.done()
@@ -212,7 +218,7 @@ async def test_a_stream_starts_from_now_and_waits_for_what_comes(engine: FakeEng
 
 async def test_a_stream_starts_after_a_step_and_goes_on_live(engine: FakeEngine) -> None:
     await engine.step(*range(600))
-    events = live_steps(engine, 20)
+    events = live(engine, 20)
     assert numbers(await take(events, 579)) == list(range(21, 600))
     await engine.step(600)
     assert numbers(await take(events, 1)) == [600]
@@ -223,14 +229,14 @@ async def test_a_reader_that_asks_for_forgotten_steps_is_told_which_are_gone() -
     await engine.step(*range(100))
     first = engine.observer.step_log.first_step
     assert first is not None
-    [(kind, skipped), (_, step)] = await take(live_steps(engine, 4), 2)
+    [(kind, skipped), (_, step)] = await take(live(engine, 4), 2)
     assert (kind, skipped) == ("skipped", {"first": 5, "last": first - 1})
     assert step["step"] == first
 
 
 async def test_a_slow_live_reader_skips_ahead_and_is_told_so(engine: FakeEngine) -> None:
     await engine.step(0)
-    events = live_steps(engine, -1)
+    events = live(engine, -1)
     assert numbers(await take(events, 1)) == [0]
     await engine.step(*range(1, 1000))
     [(kind, skipped), (_, step)] = await take(events, 2)
@@ -238,9 +244,20 @@ async def test_a_slow_live_reader_skips_ahead_and_is_told_so(engine: FakeEngine)
     assert step["step"] == 1000 - MAX_LAG_STEPS
 
 
+async def test_readers_at_different_places_of_the_same_stream_are_all_told_everything(engine: FakeEngine) -> None:
+    shared = SharedSteps(engine.observer.step_log)
+    await engine.step(*range(40))
+    early, late = live_steps(engine, shared, 3), live_steps(engine, shared, 30)
+    assert numbers(await take(late, 5)) == list(range(31, 36))
+    assert numbers(await take(early, 30)) == list(range(4, 34))
+    await engine.step(*range(40, 60))
+    assert numbers(await take(late, 24)) == list(range(36, 60))
+    assert numbers(await take(early, 26)) == list(range(34, 60))
+
+
 async def test_a_reader_from_before_a_restart_goes_on_with_what_there_is(engine: FakeEngine) -> None:
     await engine.step(0, 1)
-    first = asyncio.ensure_future(take(live_steps(engine, 7000), 1))
+    first = asyncio.ensure_future(take(live(engine, 7000), 1))
     await engine.is_awaited.wait()
     await engine.step(2)
     assert numbers(await first) == [2]

@@ -10,7 +10,6 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import AsyncIterator
-from itertools import islice
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Header, Query
@@ -24,7 +23,7 @@ from everystep.observe.limits import Limits
 from everystep.observe.metrics import CONTENT_TYPE
 from everystep.observe.observer import Observer
 from everystep.observe.processes import Processes
-from everystep.observe.step_json import step_as_json
+from everystep.observe.shared_steps import SharedSteps
 from everystep.version import __version__
 
 DEFAULT_LIMIT = 100
@@ -136,6 +135,8 @@ def _add_steps(routes: APIRouter, engine: Watched) -> None:
 
 
 def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
+    shared = SharedSteps(engine.observer.step_log)
+
     @routes.get("/steps/stream", tags=["observability"], summary="The step log, live, as server-sent events")
     async def stream(
         since: Annotated[int | None, Query(description="steps after this one (default: from now on)")] = None,
@@ -144,7 +145,7 @@ def _add_step_downloads(routes: APIRouter, engine: Watched) -> None:
         after = last_event_id if last_event_id is not None else since
         if after is not None:
             _check_since(after)
-        return EventResponse(live_steps(engine, after), ping=PING_S, sep="\n")
+        return EventResponse(live_steps(engine, shared, after), ping=PING_S, sep="\n")
 
     @routes.get("/steps/trace", tags=["observability"], summary="The step log as Chrome trace-event JSON (Perfetto)")
     async def trace() -> StreamingResponse:
@@ -157,12 +158,12 @@ def _check_since(since: int) -> None:
         raise InvalidParameter(f"since={since!r:.40} must be a step's number, or -1", param="since")
 
 
-async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[bytes]:
+async def live_steps(engine: Watched, shared: SharedSteps, since: int | None) -> AsyncIterator[bytes]:
     """Steps after ``since`` (``None``: from now on) for ever, each a whole event, as fast as the client takes them.
 
-    They are read from the ring; nothing is queued for a slow client.  Steps that the ring has lost meanwhile, or that
-    would leave a reader who had caught up more than :data:`MAX_LAG_STEPS` behind, are passed over with an event
-    ``skipped`` that says which.
+    They are read from the ring, the newest by way of what all readers share; nothing is queued for a slow client.
+    Steps that the ring has lost meanwhile, or that would leave a reader who had caught up more than
+    :data:`MAX_LAG_STEPS` behind, are passed over with an event ``skipped`` that says which.
     """
     log = engine.observer.step_log
     after = log.last_step if since is None else min(since, log.last_step)
@@ -177,7 +178,7 @@ async def live_steps(engine: Watched, since: int | None) -> AsyncIterator[bytes]
         if first_lost <= after:
             yield b'event: skipped\ndata: {"first":%d,"last":%d}\n\n' % (first_lost, after)
         newest = log.last_step  # the log moves on while the client takes what is yielded
-        for step in islice(log.steps(after), READ_STEPS):
-            after = step.record.step
-            yield b"id: %d\ndata: %b\n\n" % (after, step_as_json(step))
+        for number, step in shared.after(after, READ_STEPS):
+            after = number
+            yield b"id: %d\ndata: %b\n\n" % (number, step)
         has_caught_up = has_caught_up or after >= newest

@@ -43,6 +43,7 @@ class StepLog:
         self._fresh: list[RawStep] = []  # not packed yet, fewer than PACK_STEPS
         self._num_packed = 0
         self._lines: dict[str, bytes] = {}  # policy → its line as last told
+        self.num_beginnings = 1  # of the numbering
 
     def __len__(self) -> int:
         return self._num_packed + len(self._fresh)
@@ -126,6 +127,7 @@ class StepLog:
 
     def _forget_all(self) -> None:
         self._packs, self._fresh, self._num_packed = [], [], 0
+        self.num_beginnings += 1
 
 
 def _read(packs: list[_Pack], fresh: list[RawStep], since: int) -> Iterator[Step]:
