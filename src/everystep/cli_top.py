@@ -45,7 +45,7 @@ class ServerUrl(click.ParamType[str]):
 def _is_server(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        is_address = bool(parts.hostname) and parts.port != 0
+        is_address = bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, url))
     except ValueError:
         return False
     return is_address and parts.scheme in ("http", "https") and not (parts.query or parts.fragment)

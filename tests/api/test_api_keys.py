@@ -95,6 +95,21 @@ async def test_every_route_but_healths_wants_a_key_by_any_method(locked: Server)
                 assert reply.headers["www-authenticate"] == "Bearer"
 
 
+async def test_a_browser_without_a_key_gets_a_page_that_asks_for_it_where_there_is_one_and_nothing_else(
+    locked: Server,
+) -> None:
+    pages = set()
+    for path in all_paths(locked) - HEALTH:
+        reply = await ask(locked, "GET", path, {"accept": "text/html"})
+        assert reply.status_code == 401, path
+        if reply.headers["content-type"].startswith("text/html"):
+            pages.add(path)
+            assert "script-src 'sha256-" in reply.headers["content-security-policy"]
+        else:
+            assert reply.json()["error"]["type"] == "authentication_failed"
+    assert pages == {"/", "/docs"}
+
+
 async def test_no_route_lets_in_whoever_has_something_like_a_key(locked: Server) -> None:
     for path in all_paths(locked) - HEALTH:
         for headers in LIKE_A_KEY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from api.harness import Server, serving
+from engine.vllm_stand_in import make_stand_in
 from everystep.api.figures import router
 from everystep.errors import EverystepError, http_status
 from everystep.messages import EngineInfo, EngineStatus
@@ -192,6 +194,23 @@ async def test_six_prompts_on_four_static_seats_are_four_running_and_two_waiting
         assert done["blocks_total"] == (await server.http.get("/engine")).json()["num_blocks"]
         assert told["server_id"] == done["server_id"]
         assert told["now_s"] < done["now_s"]
+
+
+async def test_vllm_s_lane_is_counted_by_what_it_says_without_a_step(tmp_path: Path) -> None:
+    stand_in = make_stand_in(tmp_path)
+    async with serving(vllm_python=stand_in.python, max_model_len=512) as server:
+        before = (await server.http.get("/figures")).json()["lanes"]["vllm"]
+        assert (before["seats"], before["num_running"]) == (None, 0)
+        assert before["state"].startswith("vLLM is starting")
+        stand_in.open_gate()
+        async with asyncio.timeout(60):
+            while (await server.http.get("/figures")).json()["lanes"]["vllm"]["state"] != "ready":
+                await asyncio.sleep(0)
+        await server.post("/generate_vllm", prompts=["x", "y"], max_tokens=6)
+        after = (await server.http.get("/figures")).json()
+        vllm = after["lanes"]["vllm"]
+        assert after["totals"]["generation_tokens"] == 2 * 6
+        assert (vllm["num_running"], vllm["num_waiting"], vllm["steps_per_s"], after["last_step"]) == (0, 0, 0, -1)
 
 
 async def test_another_server_has_another_id(server: Server) -> None:

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 from pydantic import SecretStr
 
-from everystep.errors import EverystepError
+from everystep.errors import ConfigError, EverystepError
 from everystep.top.told import Facts, Figures, StepPage
 
 Told = TypeVar("Told")
@@ -33,8 +33,10 @@ class Server:
     """One server, by its URL."""
 
     def __init__(self, url: str, key: SecretStr | None) -> None:
+        """Asks nothing yet.  Raises :class:`ConfigError` for what is no URL."""
         self.url = url.rstrip("/")
         headers = {} if key is None else {"x-api-key": key.get_secret_value()}
+        _check_url(self.url)
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=DEADLINE_S, trust_env=False)
 
     def close(self) -> None:
@@ -58,7 +60,7 @@ class Server:
             return self._http.get(path)
         except httpx.TimeoutException:
             raise ServerSilent(f"{self.url} didn't answer within {DEADLINE_S:g} s") from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise ServerSilent(f"no server at {self.url}: {error}") from None
 
     def _told(self, reply: httpx.Response, kind: type[Told]) -> Told:
@@ -69,6 +71,14 @@ class Server:
         except ValueError:
             words = f"{reply.request.url.path} answered {reply.status_code}: {_message(reply)}"
             raise ServerRefuses(f"{self.url} isn't an everystep server, or one of another version: {words}") from None
+
+
+def _check_url(url: str) -> None:
+    try:
+        host = httpx.URL(url).host
+    except (httpx.InvalidURL, ValueError) as error:  # a name in Punycode that is none is the latter
+        raise ConfigError(f"--url: {url[:100]!r} isn't a server's URL: {error}", param="url") from None
+    assert host, "flags let none pass without"
 
 
 def _message(reply: httpx.Response) -> str:
