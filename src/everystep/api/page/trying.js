@@ -85,7 +85,7 @@ class TryPanel {
     this.prompt.value = SAMPLE;
     this.lane = el("select", { name: "lane" });
     this.counts = COUNTS.map((count) => this.#countChoice(count));
-    this.send = el("button", { class: "main", text: tryWords("send") });
+    this.send = el("button", { class: "main", text: tryWords("send"), disabled: true }); // until the lanes are known
     this.stop = el("button", { type: "button", text: tryWords("stop"), disabled: true, on: { click: () => this.#abort?.abort() } });
     this.progress = el("p", { class: "progress" });
     this.problems = el("div", { class: "problems", role: "alert" });
@@ -136,6 +136,7 @@ class TryPanel {
       ...names.map((policy) => el("option", { value: policy, text: policy })),
     );
     this.lane.value = names.includes(chosen) ? chosen : ALL;
+    this.#enable();
   }
 
   get #policies() {
@@ -145,11 +146,11 @@ class TryPanel {
 
   /** One run at a time: two would be each other's company. */
   async #start() {
-    if (this.#abort !== null) return;
+    if (this.#abort !== null || this.#offered === "") return;
     show(this.problems);
     if (this.prompt.value.trim() === "") return this.#tellProblem(tryWords("empty"));
     this.#abort = new AbortController();
-    this.#enable(false);
+    this.#enable();
     show(this.report);
     this.conclusion.textContent = "";
     this.app.show(this.app.liveStore);
@@ -158,7 +159,7 @@ class TryPanel {
       await this.#runAll(this.#policies);
     } finally {
       this.#abort = null;
-      this.#enable(true);
+      this.#enable();
     }
   }
 
@@ -217,9 +218,9 @@ class TryPanel {
     }
   }
 
-  #enable(isFree) {
-    this.send.disabled = !isFree;
-    this.stop.disabled = isFree;
+  #enable() {
+    this.send.disabled = this.#abort !== null || this.#offered === "";
+    this.stop.disabled = this.#abort === null;
   }
 
   /** The texts as they come: each changes its own element and nothing else. */
