@@ -10,7 +10,7 @@ import { duration, translator } from "./words.js";
 
 const ZOOM = 1.5;
 const SLIDE_EVERY_MS = 200;
-const OWN_KEYS = new Set([" ", "Home", "End"]); // of buttons and sliders
+const OWN_KEYS = { " ": "button, input, a, summary", Home: "input", End: "input" }; // whose they are
 
 const controlWords = translator({
   en: {
@@ -69,7 +69,7 @@ class Controls {
     this.speed = el("select", { name: "speed", on: { change: () => this.player.setSpeed(Number(this.speed.value)) } });
     show(this.speed, ...Player.SPEEDS.map((value) => el("option", { value: String(value), text: `${value}×`, selected: value === 1 })));
     this.slider = el("input", { type: "range", step: "any", "aria-label": controlWords("time"), on: { input: () => this.slide() } });
-    this.at = el("output", {});
+    this.at = el("output", { "aria-live": "off" });
     this.file = el("input", { type: "file", accept: ".jsonl,application/jsonl", hidden: true, on: { change: () => this.open(this.file.files[0]) } });
     this.servers = el("select", { name: "servers", hidden: true, "aria-label": controlWords("servers") });
     this.problem = el("p", { class: "problem", role: "alert" });
@@ -151,7 +151,7 @@ class Controls {
   /** Where keys mean something else, they go on meaning it. */
   key(event) {
     const isText = event.target.closest("input:not([type=range], [type=radio]), textarea, select, dialog") !== null;
-    const isOwn = OWN_KEYS.has(event.key) && event.target.closest("input, button, a, summary") !== null;
+    const isOwn = event.key in OWN_KEYS && event.target.closest(OWN_KEYS[event.key]) !== null;
     if (isText || isOwn || event.ctrlKey || event.metaKey || event.altKey) return;
     const { store, view } = this.app;
     const acts = {
