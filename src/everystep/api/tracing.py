@@ -37,7 +37,7 @@ OPERATIONS = {  # path → gen_ai.operation.name
     "/v1/chat/completions": CHAT,
 }
 PROVIDER = "everystep"
-MAX_PACKS = 32  # of steps that are read of one request: some 30 ms at most, in a thread of their own
+MAX_PACKS = 12  # of steps that are read of one request: some 30 ms at most, in a thread of their own
 UNAUTHORIZED, FAULTS_OF_CLIENTS, FAULTS_OF_OURS = 401, 400, 500
 
 
