@@ -216,6 +216,17 @@ async def test_several_prompts_and_choices_are_one_span_with_a_child_each(tracin
     assert all(list(children(spans, one)) == ["queue", "prefill", "decode"] for one in inside)
 
 
+async def test_what_was_found_in_the_cache_is_told_as_in_the_usage(tracing: Tracer) -> None:
+    async with tracing() as traced:
+        replies = [await traced.server.complete("a" * 200, max_tokens=1, seed=-1) for _ in range(2)]
+        spans = await traced.spans()
+    told = [said(span) for span in spans if span.kind is SpanKind.SERVER]
+    cached = [reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
+    assert cached[0] == 0 < cached[1]
+    assert [one["gen_ai.usage.cache_read.input_tokens"] for one in told] == cached
+    assert [one["gen_ai.request.seed"] for one in told] == [-1, -1], "as the client wrote it"
+
+
 @pytest.mark.parametrize("path", ["/basic_generate", "/generate_stream"])
 async def test_who_leaves_is_told_as_gone_and_that_is_no_fault_of_ours(tracing: Tracer, path: str) -> None:
     async with tracing() as traced:
@@ -230,6 +241,25 @@ async def test_who_leaves_is_told_as_gone_and_that_is_no_fault_of_ours(tracing: 
     assert said(span)["error.type"] == "client_gone"
     assert said(span)["gen_ai.response.finish_reasons"] == ("aborted",)
     assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_who_leaves_while_its_prompt_is_read_didnt_wait_all_the_while(
+    tracing: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tracing() as traced:
+        server, seats = traced.server, list[Any]()
+        seated = server.engine.observer.seated
+        server.runner.hold()
+        monkeypatch.setattr(server.engine.observer, "seated", lambda *told: (seated(*told), seats.append(told)))
+        call = Call(server.app, "/basic_generate", json.dumps({"prompt": "x"}).encode())
+        while not seats:
+            await asyncio.sleep(0)
+        call.leave()
+        await call.task
+        spans = await traced.spans()
+    phases = children(spans, root(spans))
+    assert list(phases) == ["queue", "prefill"]
+    assert phases["queue"].end_time == phases["prefill"].start_time
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -91,7 +91,6 @@ def test_a_served_requests_spans_reach_a_collector_by_its_protocol_before_the_se
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20collectors-key")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=staging")
-    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")  # the framework's own spans may quote what clients send
     with serving(tmp_path, "--otel", "--log-json") as server:
         headers = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "x-request-id": "mine-01"}
         reply = server.client.post("/basic_generate", json=BODY, headers=headers)

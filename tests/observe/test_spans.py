@@ -73,6 +73,15 @@ def test_who_ends_before_the_first_token_was_read_to_its_end(observer: Observer)
     assert outline(spans_of(observer)) == [("queue", 1.0, 2.0), ("prefill", 2.0, 3.0)]
 
 
+def test_who_ends_within_its_first_pass_had_a_seat_and_was_read(observer: Observer) -> None:
+    observer.accepted(submit("a", arrival_s=1.0))
+    observer.seated("a", 2.0)
+    observer.finished("a", FinishReason.ABORTED, 3.0)
+    spans = spans_of(observer)
+    assert outline(spans) == [("queue", 1.0, 2.0), ("prefill", 2.0, 3.0)]
+    assert "everystep.seats" not in spans[1].attributes, "which, no step says"
+
+
 def test_who_lost_its_seat_waits_within_the_phase_that_this_interrupts(observer: Observer) -> None:
     observer.accepted(submit("a", arrival_s=0.0))
     observer.step(output(1, start_s=1.0, rows=[row(0, "a", phase="prefill", new=3)], started=["a"]))

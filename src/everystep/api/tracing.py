@@ -172,9 +172,9 @@ def _asked(choices: Sequence[Choice]) -> dict[str, Value]:
     return asked | {name: value for name, (value, unset) in optional.items() if value is not None and value != unset}
 
 
-def _signed(seed: int | None) -> Value | None:
-    """The protocol's integers have a sign and 64 bits; a seed beyond is told as digits."""
-    return seed if seed is None or seed < 2**63 else str(seed)
+def _signed(seed: int | None) -> int | None:
+    """The protocol's integers have a sign; the same 64 bits, as a client that sent a negative seed knows them."""
+    return seed if seed is None or seed < 2**63 else seed - 2**64
 
 
 def _given(choices: Sequence[Choice], snapshot: RequestSnapshot | None, begin_s: float) -> dict[str, Value]:

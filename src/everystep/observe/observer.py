@@ -59,6 +59,12 @@ class Observer:
                 life.is_seated = True
                 self._note_first_step(life, output)
 
+    def seated(self, sequence_id: str, at_s: float) -> None:
+        """A pass begins in which the sequence has a seat; its step is told when the pass ends."""
+        life = self._open.get(sequence_id)
+        if life is not None and life.seated_s is None:
+            life.seated_s = at_s
+
     def started(self, sequence_id: str, at_s: float) -> None:
         """vLLM has had the sequence in a forward pass, of which it tells no more than the time."""
         if life := self._open.get(sequence_id):

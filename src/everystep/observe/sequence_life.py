@@ -24,6 +24,7 @@ class SequenceLife:
     is_seated: bool = False
     first_step: int | None = None
     first_step_s: float | None = None
+    seated_s: float | None = None  # when its first pass was begun: known also where the pass's end came too late
     num_preemptions: int = 0
     num_output_tokens: int = 0
     first_token_s: float | None = None

@@ -80,6 +80,11 @@ def _end_s(life: SequenceLife) -> float:
     return life.finish_s
 
 
+def _seated_s(life: SequenceLife) -> float | None:
+    """When it first sat.  Who ended within its first pass has no first step, but had a seat."""
+    return life.first_step_s if life.first_step_s is not None else life.seated_s
+
+
 def _sequence(index: int, life: SequenceLife, story: Mapping[str, Any]) -> SpanData:
     attributes: dict[str, Value] = {
         "everystep.sequence.index": index,
@@ -95,7 +100,7 @@ def _phases(life: SequenceLife, story: Mapping[str, Any]) -> tuple[SpanData, ...
     end_s = _end_s(life)
     first, *later = _waits(life, story)
     spans = [first.as_span(is_preempted=False)]
-    if life.first_step_s is not None:
+    if _seated_s(life) is not None:
         read_s = life.first_token_s if life.first_token_s is not None else end_s
         seats = {"everystep.seats": story["seats"]} if story["seats"] else {}
         waits = [wait.as_span(is_preempted=True) for wait in later]
@@ -117,7 +122,8 @@ def _phase(
 
 def _waits(life: SequenceLife, story: Mapping[str, Any]) -> list[_Wait]:
     """The wait for the first seat, then one for each time that the sequence lost its seat."""
-    seated_s = _end_s(life) if life.first_step_s is None else max(life.arrival_s, life.first_step_s)
+    told_s = _seated_s(life)
+    seated_s = _end_s(life) if told_s is None else max(life.arrival_s, told_s)
     waits = [_Wait(life.arrival_s, seated_s)]
     for cause in story["queue"]:
         start_s, end_s = cause["from_s"], cause["from_s"] + cause["duration_s"]

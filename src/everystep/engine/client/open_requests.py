@@ -99,10 +99,12 @@ class OpenRequests:
     # --- what the engines say --------------------------------------------------------------------
     def start(self, sequence_ids: Sequence[str]) -> None:
         """These got a seat, together, for the first time or again; those that aren't open (any more) are no matter."""
-        self.line.start(sequence_ids, self._now_s())
+        now_s = self._now_s()
+        self.line.start(sequence_ids, now_s)
         for sequence_id in sequence_ids:
             if choice := self._open.get(sequence_id):
                 choice.is_started = True
+                self._observer.seated(sequence_id, now_s)
                 self._owners[sequence_id].note_seat()
 
     def deliver(self, events: Iterable[TokenEvent]) -> None:
