@@ -51,21 +51,28 @@ function* stepsAfter(lane, step) {
 
 /**
  * Tokens that a sequence had given after the step `lane.steps[index]`: `{ count, isLeast }`, where `isLeast` says that it
- * may have been more; `null` where only the next step could tell.
+ * may have been more; `null` where only the next step could tell.  `isWhole`: the lane's steps are known from its first.
  *
  * A row of n context tokens draws token n − prompt + 1.  The prompt ends with the last prefill before the first decode;
  * in a lane that reads everything again at each step, with the first.
  */
-export function tokensSoFar(lane, index, sequenceId) {
+export function tokensSoFar(lane, index, sequenceId, isWhole) {
   const rows = computedRows(lane, sequenceId);
   const done = rows.filter(({ i }) => i <= index);
   if (!done.length) return null;
-  const prompt = promptEnd(rows);
-  if (prompt === null) return { count: done.filter(({ row }) => row.phase === "decode").length, isLeast: true };
+  if (!isWhole && wasThereBefore(lane, sequenceId)) {
+    return { count: done.filter(({ row }) => row.phase === "decode").length, isLeast: true };
+  }
   const longest = done.reduce((most, { row }) => Math.max(most, row.context_tokens), 0); // less while it is recomputed
-  const count = longest - prompt + 1;
+  const count = longest - promptEnd(rows) + 1;
   const isSure = count !== 1 || rows.length > done.length || done.at(-1).row.finish !== null; // the prompt may go on
   return isSure ? { count: Math.max(0, count), isLeast: false } : null;
+}
+
+/** Whether a sequence may have sat, and even lost its seat, before the first known step. */
+function wasThereBefore(lane, sequenceId) {
+  const isIt = (one) => one.sequence_id === sequenceId;
+  return lane.steps[0].rows.some(isIt) || lane.steps[0].waiting.some(isIt);
 }
 
 /** `{ i, row }`, oldest first. */
@@ -78,12 +85,9 @@ function computedRows(lane, sequenceId) {
   return rows;
 }
 
-/** How many tokens the prompt has, as far as the rows tell; `null` where they don't reach back to it. */
+/** How many tokens the prompt has: the rows are all that there were. */
 function promptEnd(rows) {
-  const [first] = rows;
-  const isWhole = first.i > 0 || startOf(first.row) === 0;
-  if (!isWhole || first.row.phase !== "prefill") return null;
-  let last = first.row;
+  let last = rows[0].row;
   for (const { row } of rows.slice(1)) {
     if (row.phase !== "prefill" || isAgain(last, row)) break;
     last = row;
@@ -93,11 +97,7 @@ function promptEnd(rows) {
 
 /** Whether `row` reads what `before` read and the one token that it gave: a lane without a cache. */
 function isAgain(before, row) {
-  return row.phase === "prefill" && startOf(row) === 0 && row.context_tokens === before.context_tokens + 1;
-}
-
-function startOf(row) {
-  return row.context_tokens - row.new_tokens;
+  return row.new_tokens === row.context_tokens && row.context_tokens === before.context_tokens + 1;
 }
 
 /**

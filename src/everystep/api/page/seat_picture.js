@@ -31,6 +31,11 @@ export class SeatPicture {
     return this.store.lanes.get(this.policy);
   }
 
+  /** Whether the lane's steps are known from its first on. */
+  get isWhole() {
+    return !this.unknown.some(({ first }) => first === null);
+  }
+
   /** How many of the lane's seats are shown. */
   get numRows() {
     return this.#rows;

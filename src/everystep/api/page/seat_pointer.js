@@ -130,7 +130,8 @@ class Hand {
 
   #found({ x, y }) {
     const { scale, lane } = this.picture;
-    const nothing = { lane, index: null, step: null, seat: null, row: null, unknown: null };
+    const { isWhole } = this.picture;
+    const nothing = { lane, isWhole, index: null, step: null, seat: null, row: null, unknown: null };
     if (scale === null || lane === undefined) return nothing;
     const seat = scale.seatAt(y);
     const atS = scale.timeAt(x);
@@ -156,7 +157,8 @@ class Hand {
     this.#bringIntoView(step);
     const row = rowAt(step, seat);
     this.app.view.point(row?.sequence_id ?? null);
-    requestAnimationFrame(() => this.#tellAt({ lane, index, step, seat, row, unknown: null })); // the picture has moved by then
+    const found = { lane, isWhole: this.picture.isWhole, index, step, seat, row, unknown: null };
+    requestAnimationFrame(() => this.#tellAt(found)); // the picture has moved by then
   }
 
   #bringIntoView(step) {

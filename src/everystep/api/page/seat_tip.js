@@ -41,8 +41,8 @@ const tipWords = translator({
 });
 
 /**
- * `{ tell(found, xCss, yCss), hide() }`; `found`: `{ lane, index, step, seat, row, unknown }`, each of which may be null;
- * `isTouch`: a finger has no hover.
+ * `{ tell(found, xCss, yCss), hide() }`; `found`: `{ lane, index, step, seat, row, unknown, isWhole }`, of which step, seat, row
+ * and unknown may be null; `isTouch`: a finger has no hover.
  */
 export function mountTip(root) {
   const tip = el("div", { class: "tip", role: "status", hidden: true });
@@ -62,12 +62,12 @@ export function mountTip(root) {
   };
 }
 
-function tipLines({ lane, index, step, seat, row, unknown }, isTouch) {
+function tipLines({ lane, index, step, seat, row, unknown, isWhole }, isTouch) {
   if (unknown !== null) return [tipWords(unknown.first === null ? "forgotten" : "skipped", unknown)];
   if (step === null) return [tipWords("between")];
   const first = tipWords("seat", { seat, step: step.step, time: duration(step.end_s - step.start_s) });
   if (row === null) return [first, tipWords("empty")];
-  const given = tokensSoFar(lane, index, row.sequence_id);
+  const given = tokensSoFar(lane, index, row.sequence_id, isWhole);
   const sums = [tipWords("context", { context: number(row.context_tokens) })];
   if (given !== null) sums.unshift(tipWords(given.isLeast ? "givenAtLeast" : "given", given));
   return [
