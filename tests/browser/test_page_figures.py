@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from playwright.sync_api import expect
 
@@ -32,7 +33,9 @@ def as_page_says(value: float) -> str:
 
 
 def metric(stage, name: str, policy: str) -> float:
-    found = re.search(rf'^everystep_{name}\{{policy="{policy}"\}} (\S+)$', stage.client.get("/metrics").text, re.MULTILINE)
+    found = re.search(
+        rf'^everystep_{name}\{{policy="{policy}"\}} (\S+)$', stage.client.get("/metrics").text, re.MULTILINE
+    )
     return float(found[1])
 
 
@@ -51,7 +54,9 @@ def test_each_figure_is_labelled_and_says_which_lane_it_is_of(stage, open_page):
     page = open_page(stage.url)
     panels = page.locator("#figures figure")
     expect(panels).to_have_count(len(PANELS))
-    names = {panel.get_attribute("data-name"): panel.locator("figcaption span").first.inner_text() for panel in panels.all()}
+    names = {
+        panel.get_attribute("data-name"): panel.locator("figcaption span").first.inner_text() for panel in panels.all()
+    }
     assert names == PANELS
     expect(page.locator("#figures .legend")).to_have_text("".join(LANES))
     assert list(values(page, "tokens")) == list(LANES)
@@ -160,14 +165,14 @@ def test_a_curve_is_broken_where_nothing_is_known(stage, open_page):
     drawn = panel.locator("canvas").evaluate(
         """(canvas) => {
           const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-          const has = (x) => { for (let y = 0; y < height; y++) { const i = 4 * (y * width + x);
-            if (data[i] > 180 && data[i + 1] < 130 && data[i + 2] < 60 && data[i + 3] > 60) return true; } return false; };
+          const isRed = (i) => data[i] > 180 && data[i + 1] < 130 && data[i + 2] < 60 && data[i + 3] > 60;
+          const has = (x) => Array.from({ length: height }, (_, y) => 4 * (y * width + x)).some(isRed);
           return Array.from({ length: width }, (_, x) => has(x));
         }"""
     )
     xs = [x for x, is_drawn in enumerate(drawn) if is_drawn]
     assert xs, "the curve is drawn"
-    widest = max(b - a for a, b in zip(xs, xs[1:], strict=False))
+    widest = max(b - a for a, b in pairwise(xs))
     assert widest > len(drawn) / 3, "sixty of its seventy seconds are blank"
 
 

@@ -11,8 +11,8 @@ DESCRIBE = """() => {
   const style = getComputedStyle(node);
   const label = node.matches("input[type=radio]") ? getComputedStyle(node.nextElementSibling) : style;
   const box = node.getBoundingClientRect();
-  return { tag: node.tagName, name: node.name || node.textContent, outline: label.outlineStyle, width: label.outlineWidth,
-           isInside: box.width > 0 && box.height > 0 };
+  return { tag: node.tagName, name: node.name || node.textContent,
+           outline: label.outlineStyle, width: label.outlineWidth, isInside: box.width > 0 && box.height > 0 };
 }"""
 
 
@@ -34,7 +34,18 @@ def test_the_keyboard_comes_by_every_control_and_its_focus_is_seen(stage, open_p
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
     stops = tabbed(page)
     names = [str(stop["name"]) for stop in stops]
-    for wanted in ("language", "theme", "prompt", "lane", "count", "Send", "Pause", "Save as SVG", "Save as trace", "Save steps"):
+    for wanted in (
+        "language",
+        "theme",
+        "prompt",
+        "lane",
+        "count",
+        "Send",
+        "Pause",
+        "Save as SVG",
+        "Save as trace",
+        "Save steps",
+    ):
         assert wanted in names, names
     assert [stop["tag"] for stop in stops].count("CANVAS") == 3
     for stop in stops:
@@ -84,8 +95,8 @@ def test_parts_and_controls_have_names(stage, open_page):
         expect(page.get_by_role("radio", name=str(count), exact=True)).to_have_count(1)
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, select, input, textarea, canvas[tabindex]")].filter((node) =>
-             node.type !== "file" && !node.textContent.trim() && !node.getAttribute("aria-label") && !node.labels?.length
-             && !node.title).map((node) => node.outerHTML)"""
+             node.type !== "file" && !node.textContent.trim() && !node.getAttribute("aria-label")
+             && !node.labels?.length && !node.title).map((node) => node.outerHTML)"""
     )
     assert unnamed == []
 
@@ -125,15 +136,16 @@ def test_nothing_is_wider_than_the_window(start_stage, open_page, locale, width)
 CONTRAST = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
   const luminance = (colour) => {
-    const [r, g, b] = channels(colour).map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    const [r, g, b] = channels(colour).map((c) => c / 255)
+      .map((share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const behind = (node) => { for (; node; node = node.parentElement) {
     const colour = getComputedStyle(node).backgroundColor;
     if (!colour.endsWith(", 0)")) return colour; } return "rgb(255, 255, 255)"; };
-  return [...document.querySelectorAll("h1, h2, h3, p, li, th, td, span, button, label, option, legend")].filter((node) =>
-    [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()) && node.checkVisibility() && !node.disabled
-  ).map((node) => {
+  const all = [...document.querySelectorAll("h1, h2, h3, p, li, th, td, span, button, label, option, legend")];
+  const hasWords = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  return all.filter((node) => hasWords(node) && node.checkVisibility() && !node.disabled).map((node) => {
     const [a, b] = [luminance(getComputedStyle(node).color), luminance(behind(node))];
     return { words: node.textContent.slice(0, 40), ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
   }).filter(({ ratio }) => ratio < 4.5);

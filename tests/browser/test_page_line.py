@@ -122,7 +122,10 @@ def test_a_preempted_sequence_waits_and_its_life_says_how_often(start_stage, ope
     who = victim["sequence_id"]
     at = next(step for step in stage.log() if who in {row["sequence_id"] for row in step["waiting"]})
     slider = page.get_by_role("slider")
-    slider.evaluate("(range, at) => { range.value = at; range.dispatchEvent(new Event('input')); }", (at["start_s"] + at["end_s"]) / 2)
+    slider.evaluate(
+        "(range, at) => { range.value = at; range.dispatchEvent(new Event('input')); }",
+        (at["start_s"] + at["end_s"]) / 2,
+    )
     expect(line(page, "continuous").locator("li")).to_have_count(len(at["waiting"]))
     line(page, "continuous").get_by_title(who).click()
     dialog = page.get_by_role("dialog")
@@ -215,7 +218,9 @@ def test_a_life_is_told_while_it_waits_while_it_runs_and_when_it_has_ended(stage
 def test_each_of_several_choices_has_a_life_of_its_own(stage, open_page):
     page = open_page(stage.url)
     stage.runner.hold()
-    sent = stage.start(stage.server.complete("many", n=6, temperature=1.0, max_tokens=5, policy="static", ignore_eos=True))
+    sent = stage.start(
+        stage.server.complete("many", n=6, temperature=1.0, max_tokens=5, policy="static", ignore_eos=True)
+    )
     stage.steps(1)
     rows = line(page, "static").get_by_role("button")
     expect(rows).to_have_count(2)

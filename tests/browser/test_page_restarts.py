@@ -139,7 +139,10 @@ def test_an_engine_that_is_not_ready_yet_is_told_and_shown_once_it_is(stage, ope
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ({"status": 502, "content_type": "text/html", "body": "<h1>Bad Gateway</h1>"}, "status 502: <h1>Bad Gateway</h1>"),
+        (
+            {"status": 502, "content_type": "text/html", "body": "<h1>Bad Gateway</h1>"},
+            "status 502: <h1>Bad Gateway</h1>",
+        ),
         ({"status": 200, "content_type": "text/html", "body": "<p>Please log in"}, "status 200: <p>Please log in"),
         ({"status": 404, "json": {"detail": "Not Found"}}, 'status 404: {"detail": '),
     ],
@@ -161,7 +164,9 @@ def test_steps_that_were_passed_over_are_told(stage, open_page):
     figures = stage.client.get("/figures").json()
     body = 'event: skipped\ndata: {"first":3,"last":42}\n\n'
     page.route("**/steps/stream*", lambda route: route.fulfill(content_type="text/event-stream", body=body), times=1)
-    page.route("**/figures", lambda route: route.fulfill(json={**figures, "server_id": "other"}), times=1)  # it reads anew
+    page.route(
+        "**/figures", lambda route: route.fulfill(json={**figures, "server_id": "other"}), times=1
+    )  # it reads anew
     expect(page.locator(".notice.skipped")).to_contain_text("40 steps were passed over")
     page.locator(".notice.skipped").get_by_role("button", name="Dismiss").click()
     expect(page.locator("#notices")).to_be_empty()

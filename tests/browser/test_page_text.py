@@ -86,8 +86,22 @@ def test_ids_models_lanes_and_names_of_a_file_are_text_everywhere(stage, open_pa
     lines = [header]
     for n, text in enumerate(HOSTILE):
         ids = {"sequence_id": text, "request_id": text}
-        lines.append({"line": "submit", "n": n, "at_s": 0, "arrival_s": 0, **ids, "lane": HOSTILE[0], "prompt_ids": [1], "params": {}, "seed": 1})
-    lines.append({"line": "plan", "step": 0, "now_s": 1, "lane": HOSTILE[0], "rows": [[0, 0, 0, 1], [1, 1, 0, 1]], "blocks": 1})
+        lines.append(
+            {
+                "line": "submit",
+                "n": n,
+                "at_s": 0,
+                "arrival_s": 0,
+                **ids,
+                "lane": HOSTILE[0],
+                "prompt_ids": [1],
+                "params": {},
+                "seed": 1,
+            }
+        )
+    lines.append(
+        {"line": "plan", "step": 0, "now_s": 1, "lane": HOSTILE[0], "rows": [[0, 0, 0, 1], [1, 1, 0, 1]], "blocks": 1}
+    )
     lines.append({"line": "step", "end_s": 2, "ends": [[0, HOSTILE[0]]]})
     name = "<img src=x onerror=1>\u202egnp.jsonl"
     page = open_page(stage.url, viewport={"width": width, "height": 844})
@@ -135,9 +149,8 @@ def test_nothing_of_a_recording_is_sent_anywhere(stage, open_page):
         page.get_by_role("button", name="Save as SVG").click()
     with page.expect_response("**/figures"):
         pass
-    assert {(method, url.removeprefix(stage.url).split("?")[0]) for method, url, _ in sent if not url.startswith("blob:")} <= {
-        ("GET", "/figures"), ("GET", "/steps/stream"),
-    }  # fmt: skip
+    away = [(method, url.removeprefix(stage.url)) for method, url, _ in sent if not url.startswith("blob:")]
+    assert {(method, path.split("?")[0]) for method, path in away} <= {("GET", "/figures"), ("GET", "/steps/stream")}
     assert all(body is None for _, _, body in sent)
 
 

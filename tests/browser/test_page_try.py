@@ -60,7 +60,9 @@ def test_all_lanes_in_turn_get_the_same_prompts_and_the_numbers_are_the_step_log
         in_server_s = max(one["finish_s"] for one in life["sequences"]) - life["arrival_s"]
         assert in_server_s - 0.006 <= float(seconds) <= outside_s
         num_tokens = sum(output for _, output in lengths[lane])
-        assert whole(rate.split(".")[0]) == pytest.approx(num_tokens / float(seconds), rel=0.02 + 0.006 / float(seconds))
+        assert whole(rate.split(".")[0]) == pytest.approx(
+            num_tokens / float(seconds), rel=0.02 + 0.006 / float(seconds)
+        )
         assert re.fullmatch(r"[\d.]+ m?s", first)
     assert len(lengths["static"]) == count
     assert lengths["static"] == lengths["per_token"] == lengths["continuous"]
@@ -145,7 +147,9 @@ def test_company_in_the_same_lane_and_steps_of_other_lanes_are_told(stage, open_
     expect(page.locator("#try option")).to_have_count(4)
     stage.runner.hold()
     post = stage.server.post
-    other = stage.start(post("/try", prompts=[{"prompt": "x", "max_tokens": 30}] * 2, policy="continuous", ignore_eos=True))
+    other = stage.start(
+        post("/try", prompts=[{"prompt": "x", "max_tokens": 30}] * 2, policy="continuous", ignore_eos=True)
+    )
     elsewhere = stage.start(post("/try", prompts=[{"prompt": "y", "max_tokens": 20}], policy="static", ignore_eos=True))
     stage.steps(4)
     send(page, 4, "continuous")

@@ -82,7 +82,10 @@ def test_every_key_that_is_asked_for_is_there_and_every_one_that_is_there_is_ask
 def test_the_language_and_the_colours_that_are_chosen_are_kept(stage, open_page):
     page = open_page(stage.url)
     page.get_by_label("Colours").select_option("dark")
-    assert page.evaluate("() => getComputedStyle(document.body).colorScheme || document.documentElement.dataset.theme") != ""
+    assert (
+        page.evaluate("() => getComputedStyle(document.body).colorScheme || document.documentElement.dataset.theme")
+        != ""
+    )
     dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     page.get_by_label("Language").select_option("ko")
     expect(page.get_by_role("heading", name="직접 해 보기")).to_be_visible()
