@@ -108,6 +108,15 @@ def test_an_idle_server_comes_to_nothing_however_time_goes_on() -> None:
     assert told.figures("continuous", 1e7 + 2.5, 1)["tokens_per_s"] == 1
 
 
+@pytest.mark.parametrize("window_s", [1, 2, 59, MAX_WINDOW_S])
+def test_a_token_a_second_is_one_a_second_at_every_moment(window_s: int) -> None:
+    told = recent()
+    for second in range(3 * MAX_WINDOW_S):
+        told.next_token("continuous", second + 0.5, 0.1)
+        assert told.figures("continuous", second + 0.6, window_s)["tokens_per_s"] == (1 if second else 0)
+        assert told.figures("continuous", second + 1.0, window_s)["tokens_per_s"] == 1
+
+
 def test_a_lane_that_nothing_was_ever_told_of_has_figures() -> None:
     assert recent().figures("continuous", 0.0, 1) == recent().figures("continuous", 1e6, 60) == NOTHING
 

@@ -101,6 +101,17 @@ def test_another_server_in_the_same_place_begins_anew() -> None:
     assert (numbers(watch), watch.facts, watch.num_servers) == ([0, 1], FACTS, 2)
 
 
+def test_no_step_of_the_old_server_is_taken_for_one_of_a_new_one_that_is_further_on() -> None:
+    source = Source()
+    grow(source, 5)
+    watch = Watch(source)
+    watch.look()
+    source.told, source.log = figures(server_id="two"), [step(number, "P b") for number in range(9)]
+    watch.look()
+    watch.look()
+    assert [(one.step, one.rows[0].sequence_id) for one in watch.steps["static"]] == [(n, "b") for n in range(9)]
+
+
 def test_replaced_workers_are_counted_from_the_first_look_on() -> None:
     source = Source(figures(num_worker_restarts=3))
     watch = Watch(source)

@@ -21,7 +21,7 @@ class SharedSteps:
     def __init__(self, log: StepLog) -> None:
         self._log = log
         self._num_beginnings = log.num_beginnings
-        self._kept: dict[int, bytes] = {}  # step → JSON, oldest first
+        self._kept: dict[int, bytes] = {}  # step → JSON
 
     def after(self, since: int, limit: int) -> Iterator[tuple[int, bytes]]:
         """Up to ``limit`` steps after ``since``, oldest first: number and JSON.  Read as they are taken."""
@@ -45,9 +45,7 @@ class SharedSteps:
         return self._kept.get(number)
 
     def _keep(self, number: int, data: bytes) -> None:
-        """Unless it is old: somebody reads the past, alone."""
-        if number in self._kept or number <= self._log.last_step - MAX_KEPT:
-            return
+        """The newest stay, whoever reads the past meanwhile."""
         self._kept[number] = data
         while len(self._kept) > MAX_KEPT:
             del self._kept[min(self._kept)]
