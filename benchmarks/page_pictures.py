@@ -98,8 +98,7 @@ def down_to_the_last_lane(page: Page) -> bytes:
 
 
 def from_the_report_on(page: Page) -> bytes:
-    """A phone's screen, scrolled to what the run took and the first seats below it."""
-    page.locator("#try .texts").evaluate("(texts) => texts.remove()")  # between them, on a narrow page
+    """A phone's screen, scrolled to what the run took."""
     page.locator("#try .report").evaluate("(report) => report.scrollIntoView()")
     return page.screenshot()
 
