@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import expect
 
+RECORDED = Path(__file__).parents[1] / "analysis" / "recorded" / "smollm2.jsonl"
 BLOCK_GIB = 32 * 8 / 2**30  # of the fake runner: 32 tokens, 8 bytes each
 
 
@@ -247,3 +249,27 @@ def test_a_life_that_the_server_has_forgotten_is_read_from_the_steps(stage, open
     page.keyboard.press("Escape")
     stage.runner.release()
     assert sent.result(60).status_code == 200
+
+
+def test_lives_of_a_recording_are_read_from_it_and_those_of_a_run_from_the_server(stage, open_page):
+    page = open_page(stage.url)
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#try tbody tr")).to_have_count(3)
+    page.locator('#controls input[type="file"]').set_input_files(RECORDED)
+    expect(page.locator("#header .state")).to_have_text("recording")
+    page.locator("#try .texts button").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("dt:text-is('End') + dd")).to_have_text("length")
+    assert facts(page)["Output"] == "12 tokens"
+    box = dialog.bounding_box()
+    above, below = box["y"], page.viewport_size["height"] - box["y"] - box["height"]
+    assert abs(above - below) <= 2, "it stands in the middle"
+    page.keyboard.press("Escape")
+    page.locator('.lane[data-policy="static"] canvas').focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(dialog.locator("dt:text-is('End') + dd")).to_have_text(re.compile("length|stop|aborted"))
+    told = facts(page)
+    assert told["Lane"] == "static"
+    assert "Output" not in told, "a recording's rows don't say it"

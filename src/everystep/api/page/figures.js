@@ -132,7 +132,7 @@ class Chart {
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [
         { ...axis, size: 18, gap: 2, space: 70, values: (_, ticks) => ticks.map((atS) => `${number(atS)} s`) },
-        { ...axis, size: 40, gap: 4, space: 26, values: (_, ticks) => ticks.map((value) => number(value, value < 10 ? 1 : 0)) },
+        { ...axis, size: 40, gap: 4, space: 26, values: (_, ticks) => ticks.map((value) => number(value, value < 10 ? 2 : 0)) },
       ],
       series: [{}, ...this.panel.series.map(({ colour: stroke, isDashed }) => ({
         stroke: stroke ?? colour("--accent"), width: 1.5, dash: isDashed ? [3, 3] : undefined, points: { show: false }, spanGaps: false,

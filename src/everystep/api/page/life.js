@@ -111,10 +111,10 @@ async function tellUntilClosed(root, body, app, id) {
   }
 }
 
-/** What `/requests/{id}` says of the sequence; of a recording, and of one long gone, what the steps say. */
+/** What `/requests/{id}` says of the sequence; of a recording's, and of one long gone, what the steps say. */
 async function lifeOf(app, sequenceId) {
   const fromSteps = readFromSteps(app.store, sequenceId);
-  if (!app.store.isLive) return { sequence: fromSteps, note: null };
+  if (!app.store.isLive && fromSteps !== null) return { sequence: fromSteps, note: null };
   const requestId = fromSteps?.request_id ?? sequenceId.slice(0, sequenceId.lastIndexOf("-")); // of its index
   try {
     return { sequence: sequenceOf(await app.server.json(`/requests/${encodeURIComponent(requestId)}`), sequenceId), note: null };
