@@ -43,7 +43,6 @@ FLAGS = [
 FIRST_ZOOM = 50.0  # pixels a second
 WHEEL_ZOOM = 1.0018
 ZOOMS = {"a step is 50 pixels wide": 1000.0, "as the page begins": FIRST_ZOOM, "four minutes in view": 4.0}
-HISTORY_S = 20.0  # before the first measurement, so that there is something to draw
 TOO_LONG_S = 0.034  # of a frame, where there should be thirty a second
 
 FRAMES = """
@@ -62,6 +61,7 @@ FRAMES = """
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--history", type=float, default=20.0, help="seconds before the first measurement")
     parser.add_argument(
         "--profile", type=Path, help="write a CPU profile of the page here, for Chrome's developer tools"
     )
@@ -70,10 +70,10 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve())
     else:
-        measure(options.seconds, options.profile)
+        measure(options.seconds, options.history, options.profile)
 
 
-def measure(seconds: float, profile: Path | None) -> None:
+def measure(seconds: float, history_s: float, profile: Path | None) -> None:
     with busy_server() as (url, server), sync_playwright() as driver:
         alone = cpu_share(server, lambda: time.sleep(seconds))
         print(f"server {alone:.0%} of a core with nobody looking")
@@ -82,7 +82,7 @@ def measure(seconds: float, profile: Path | None) -> None:
         page.goto(url)
         canvas = page.locator('.lane[data-policy="continuous"] canvas')
         canvas.scroll_into_view_if_needed()
-        time.sleep(HISTORY_S)
+        time.sleep(history_s)
         session = page.context.new_cdp_session(page)
         if profile is not None:
             session.send("Profiler.enable")
@@ -92,6 +92,7 @@ def measure(seconds: float, profile: Path | None) -> None:
             wheel(page, canvas, wanted / zoom)
             zoom = wanted
             look(words, seconds, page, server)
+        turn_wheel(page, canvas, seconds)
         page.locator("#controls").get_by_role("button", name="Pause").click()
         look("paused, far", seconds, page, server)
         point(page, canvas, seconds)
@@ -118,12 +119,30 @@ def wheel(page: Page, canvas: Locator, factor: float) -> None:
     page.mouse.move(5, 5)
 
 
+def turn_wheel(page: Page, canvas: Locator, seconds: float) -> None:
+    """In by a hundredth and out by a hundredth, so that everything is drawn anew each time."""
+    canvas.hover(position={"x": 400, "y": 20})
+    page.keyboard.down("Control")
+    with measured(page, seconds, "a wheel zooms, far"):
+        for n in range(int(seconds * 10)):
+            page.mouse.wheel(0, 6 if n % 20 < 10 else -6)
+            time.sleep(0.05)
+    page.keyboard.up("Control")
+
+
 def point(page: Page, canvas: Locator, seconds: float) -> None:
+    with measured(page, seconds, "a pointer moves over it, far"):
+        for n in range(int(seconds * 10)):
+            canvas.hover(position={"x": 500 - 5 * (n % 60), "y": 3 + 2 * (n % 60)}, force=True)
+            time.sleep(0.05)
+
+
+@contextmanager
+def measured(page: Page, seconds: float, words: str) -> Iterator[None]:
+    """Frames while something is done with the page."""
     page.evaluate(f"(seconds) => {{ window.measured = ({FRAMES})(seconds); }}", seconds)
-    for n in range(int(seconds * 10)):
-        canvas.hover(position={"x": 500 - 5 * (n % 60), "y": 3 + 2 * (n % 60)}, force=True)
-        time.sleep(0.05)
-    report("a pointer moves over it, far", gaps(page.evaluate("window.measured")))
+    yield
+    report(words, gaps(page.evaluate("window.measured")))
 
 
 def frames_of(page: Page, seconds: float) -> list[float]:

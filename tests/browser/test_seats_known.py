@@ -161,3 +161,31 @@ def test_rows_shown_are_those_that_were_used_and_some_more(blank):
     shown = "(pairs) => pairs.map(([seats, used]) => rowsToShow(seats, used))"
     pairs = [[64, 0], [64, 4], [64, 5], [64, 16], [64, 33], [4, 2], [2, 0], [6, 5]]
     assert call(blank, "seat_scale", shown, pairs) == [4, 4, 8, 16, 64, 4, 2, 6]
+
+
+FED = """
+(isLive, numSteps, numWaiting) => {
+  const store = new Store({ isLive });
+  const waiting = () => Array.from({ length: numWaiting }, (_, i) => ({ sequence_id: `w-${i}`, request_id: "w" }));
+  const steps = Array.from({ length: numSteps }, (_, step) => ({
+    step, policy: "static", start_s: step, end_s: step + 1, rows: [{ seat: 0, sequence_id: "a-0", request_id: "a" }],
+    waiting: waiting(),
+  }));
+  store.addSteps(steps);
+  const kept = store.lanes.get("static").steps;
+  return [kept.length, kept[0].step, kept.at(-1).step];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_live", "num_steps", "num_waiting", "least", "most"),
+    [(True, 30_000, 0, 11_000, 12_000), (True, 3_000, 999, 900, 1_000), (False, 30_000, 0, 30_000, 30_000)],
+    ids=["many steps", "a long line", "a recording"],
+)
+def test_what_a_live_page_remembers_is_bounded_in_steps_and_in_all_that_they_tell(
+    blank, is_live, num_steps, num_waiting, least, most
+):
+    kept, first, last = call(blank, "store", FED, is_live, num_steps, num_waiting)
+    assert least <= kept <= most
+    assert (first, last) == (num_steps - kept, num_steps - 1), "the newest are kept"

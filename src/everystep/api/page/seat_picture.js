@@ -22,6 +22,7 @@ export class SeatPicture {
     this.store = app.store; // of its section; a section is made anew with another store
     this.policy = policy;
     this.wordsOf = wordsOf;
+    this.widthCss = 0; // told by who watches the size: to ask for it in each frame would lay out the whole page
     this.scale = null;
     this.unknown = [];
     this.onPaint = () => {};
@@ -61,7 +62,7 @@ export class SeatPicture {
 
   paint() {
     const { lane, app, context } = this;
-    if (lane === undefined) return;
+    if (lane === undefined || this.widthCss === 0) return;
     const scale = this.#fit(lane);
     if (this.#look === null || this.#look.ratio !== scale.ratio) this.#look = new Look(scale.ratio);
     const look = this.#look;
@@ -82,8 +83,8 @@ export class SeatPicture {
   #fit(lane) {
     const { view } = this.app;
     const ratio = devicePixelRatio;
-    const widthCss = this.canvas.parentElement.clientWidth;
-    view.widthCss = widthCss || view.widthCss;
+    const { widthCss } = this;
+    view.widthCss = widthCss;
     if (view.isFollowing || this.#mayGrow) this.#rows = Math.max(this.#rows, rowsToShow(lane.seats, this.#used.of(lane)));
     this.#mayGrow = false;
     const edgeS = this.store.isLive ? view.edgeS : Math.min(view.edgeS, this.store.endS + view.spanS / 100);

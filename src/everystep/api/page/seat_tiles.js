@@ -4,6 +4,7 @@ const FEWEST_KEPT = 32; // pieces a lane; some 25 MB with 64 seats and two pixel
 
 export class SeatTiles {
   #tiles = new Map(); // number → piece; the longest unused first
+  #spare = []; // pieces of another zoom: a canvas is dear to make, and a wheel asks for many
   #key = "";
 
   /** Puts the pieces that `scale` shows on `target`.  `begin(context)` draws an empty one, `go(context, number, state)`
@@ -14,7 +15,7 @@ export class SeatTiles {
     this.#key = key;
     const numbers = scale.tiles;
     for (const number of numbers) {
-      const tile = this.#tiles.get(number) ?? begun(scale, begin);
+      const tile = this.#tiles.get(number) ?? this.#begun(scale, begin);
       this.#tiles.delete(number);
       this.#tiles.set(number, tile);
       if (!tile.state.isWhole) go(tile.context, number, tile.state);
@@ -24,7 +25,15 @@ export class SeatTiles {
   }
 
   clear() {
+    this.#spare = [...this.#tiles.values()];
     this.#tiles.clear();
+  }
+
+  #begun(scale, begin) {
+    const spare = this.#spare.pop();
+    const { picture, context } = spare?.picture.height === scale.seatsHeight ? spare : newPiece(scale);
+    begin(context);
+    return { picture, context, state: { isWhole: false, last: null, drawnTo: -Infinity } };
   }
 
   #forgetAllBut(count) {
@@ -35,11 +44,9 @@ export class SeatTiles {
   }
 }
 
-function begun(scale, begin) {
+function newPiece(scale) {
   const picture = document.createElement("canvas");
   picture.width = scale.tilePx;
   picture.height = scale.seatsHeight;
-  const context = picture.getContext("2d", { alpha: false });
-  begin(context);
-  return { picture, context, state: { isWhole: false, last: null, drawnTo: -Infinity } };
+  return { picture, context: picture.getContext("2d", { alpha: false }) };
 }

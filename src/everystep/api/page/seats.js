@@ -73,7 +73,10 @@ function listen(root, app, picture, signal) {
   on(view, "move", () => picture.moved());
   on(view, "point", () => {});
   on(app, "theme", () => picture.recolour());
-  new ResizeObserver(repaint).observe(root);
+  new ResizeObserver(([{ contentRect }]) => {
+    picture.widthCss = Math.floor(contentRect.width);
+    repaint();
+  }).observe(picture.canvas.parentElement);
   paintWith(root, () => picture.paint());
 }
 

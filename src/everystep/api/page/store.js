@@ -3,9 +3,15 @@
 
 const MAX_STEPS = 12_000; // a lane of a live store; then the oldest go, a thousand at a time
 const SHED = 1_000;
+const MAX_CELLS = 1_000_000; // rows and waiting ones of a lane of a live store, some 100 bytes each
+const MAX_SHARED_TEXTS = 50_000;
+
+const sharedTexts = new Map(); // an id comes with each step anew: kept once, it takes half the memory
 
 /** One lane: its steps in order, each in the shape of `/steps`. */
 export class Lane {
+  #numCells = 0;
+
   constructor(policy, seats, maxSteps) {
     this.policy = policy;
     this.seats = seats;
@@ -31,9 +37,31 @@ export class Lane {
 
   add(step) {
     this.steps.push(step);
+    this.#numCells += cellsOf(step);
     for (const row of step.rows) this.seats = Math.max(this.seats, row.seat + 1);
-    if (this.steps.length > this.maxSteps) this.steps.splice(0, SHED);
+    for (const one of [...step.rows, ...step.waiting]) shareTexts(one);
+    if (this.steps.length > this.maxSteps) this.#shed(SHED);
+    else if (this.#numCells > MAX_CELLS && this.maxSteps < Infinity) this.#shed(Math.ceil(this.steps.length / 10));
   }
+
+  #shed(count) {
+    for (const step of this.steps.splice(0, count)) this.#numCells -= cellsOf(step);
+  }
+}
+
+function cellsOf(step) {
+  return step.rows.length + step.waiting.length;
+}
+
+function shareTexts(one) {
+  one.sequence_id = shared(one.sequence_id);
+  one.request_id = shared(one.request_id);
+}
+
+function shared(text) {
+  if (sharedTexts.size >= MAX_SHARED_TEXTS) sharedTexts.clear();
+  if (!sharedTexts.has(text)) sharedTexts.set(text, text);
+  return sharedTexts.get(text);
 }
 
 export class Store extends EventTarget {
