@@ -44,7 +44,7 @@ def test_the_key_is_asked_for_once_kept_for_the_tab_and_a_wrong_one_is_told(star
     field.press("Enter")
     expect(page.locator("#notices").get_by_role("alert")).to_have_text("the API key isn't accepted")
     page.get_by_label("API key").fill("right")
-    page.get_by_role("button", name="Open").click()
+    page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator("#header .state")).to_have_text("live")
     page.reload()
     expect(page.locator("#header .state")).to_have_text("live")

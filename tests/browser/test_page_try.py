@@ -112,11 +112,12 @@ def test_stopping_ends_the_run_and_frees_its_seats_and_another_may_begin(stage, 
     stage.runner.hold()
     send(page, 16)
     stage.steps(3)
-    expect(page.locator("#try .progress")).to_contain_text("static: ")
+    counts = page.locator('.lane[data-policy="static"] .counts')
+    expect(counts).to_contain_text("4 running · 12 waiting")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#try .progress")).to_have_text("stopped")
+    expect(counts).to_contain_text("0 running · 0 waiting")  # the server has noticed
     stage.runner.release()
-    expect(page.locator('.lane[data-policy="static"] .counts')).to_contain_text("0 running · 0 waiting")
     (request_id,) = {row["request_id"] for step in stage.log() for row in step["rows"]}
     life = stage.client.get(f"/requests/{request_id}").json()
     assert {one["finish"] for one in life["sequences"]} == {"aborted"}

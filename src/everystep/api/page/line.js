@@ -79,13 +79,12 @@ class WaitingLine {
   }
 
   draw() {
-    const { rows, count } = waitingNow(this.app, this.policy);
-    setText(this.#title, lineWords("title", { count }));
-    const shown = rows.slice(0, SHOWN);
+    const { shown, numMore, numArriving } = waitingNow(this.app, this.policy);
+    setText(this.#title, lineWords("title", { count: shown.length + numMore + numArriving }));
     const ids = new Set(shown.map(({ id }) => id));
     for (const id of this.#items.keys()) if (!ids.has(id)) this.#items.delete(id);
     const elements = shown.map((row) => this.#item(row));
-    setText(this.#rest, restInWords(rows.length - shown.length, count - rows.length));
+    setText(this.#rest, restInWords(numMore, numArriving));
     if (this.#rest.textContent !== "") elements.push(this.#rest);
     place(this.#list, elements);
   }
@@ -107,20 +106,20 @@ function restInWords(numMore, numArriving) {
   return parts.join(" · ");
 }
 
-/** `{ rows: { id, why, waited } of each in the lane's step at the view's right edge, count: of all }`. */
+/** Of the lane's step at the view's right edge: `{ id, why, waited }` of its first, and how many aren't shown. */
 function waitingNow(app, policy) {
   const { store, view } = app;
   const lane = store.lanes.get(policy);
   const step = lane?.steps[lane.indexAt(view.edgeS)];
   const told = toldSince(step, store, view, lane);
-  if (told === 0 || (!step && !told)) return { rows: [], count: 0 };
+  const line = told === 0 ? [] : (step?.waiting ?? []);
   const sinceS = step ? Math.max(0, Math.min(view.edgeS, latestS(app)) - step.start_s) : 0;
-  const rows = (step?.waiting ?? []).map((waiting) => ({
+  const shown = line.slice(0, SHOWN).map((waiting) => ({
     id: waiting.sequence_id,
     why: causeInWords(waiting, step, lane.seats),
     waited: duration(waiting.waited_s + sinceS),
   }));
-  return { rows, count: Math.max(rows.length, told ?? 0) };
+  return { shown, numMore: line.length - shown.length, numArriving: Math.max(0, (told ?? 0) - line.length) };
 }
 
 /** How many the figures say are waiting, where they are newer than the lane's last step; else `null`. */

@@ -57,7 +57,7 @@ export class Server {
       headers["content-type"] = "application/json";
       Object.assign(options, { method: "POST", body: JSON.stringify(body) });
     }
-    const response = await fetch(path, options);
+    const response = await fetch(`.${path}`, options); // beside the page, wherever a proxy has put it
     if (!response.ok) throw await failureOf(response);
     return response;
   }
