@@ -256,3 +256,36 @@ def test_a_run_goes_on_where_a_recording_was_open_and_time_stood_still(stage, op
     send(page, 1, "static")
     report(page, 1)
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_each_way_to_fail_has_its_words(stage, open_page):
+    page = open_page(stage.url, is_checked=False, locale="ko-KR")
+    send = page.locator("#try button.main")
+    expect(send).to_be_enabled()
+    page.locator("#try select").select_option("continuous")
+    said = {"error": {"type": "x", "message": "<i>no</i>", "param": None}}
+    ways = [
+        (
+            {"status": 503, "json": said},
+            "continuous: 지금은 처리되지 않습니다. 서버의 말: <i>no</i>",
+        ),
+        (
+            {"status": 401, "json": said},
+            "continuous: API 키가 받아들여지지 않았습니다. 서버의 말: <i>no</i>",
+        ),
+        ({"status": 502, "body": "<h1>Bad"}, "continuous: 실패했습니다. 서버의 말: <h1>Bad"),
+        ({"content_type": "text/event-stream", "body": "data: {"}, "continuous: 끝나기 전에 연결이 끊겼습니다."),
+    ]
+    for reply, words in ways:
+        page.route("**/try", answer(reply))
+        send.click()
+        expect(page.locator("#try .problems")).to_have_text(words)
+        expect(send).to_be_enabled()
+        page.unroute("**/try")
+    send.click()
+    expect(page.locator("#try tbody tr")).to_have_count(1)
+    expect(page.locator("#try .problems")).to_be_empty()
+
+
+def answer(reply: dict[str, object]):
+    return lambda route: route.fulfill(**reply)
