@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
 from playwright.sync_api import expect
 
 from api.harness import ids_of
-from browser.seat_pixels import canvas_of
-from browser.test_seats_shown import LENGTHS, run, whole_run
+from browser.seat_pixels import GROUND, canvas_of, cell_colours, colour, is_like, mixed
+from browser.test_seats_shown import LENGTHS, run, show_all, whole_run
 
 STATIC = '.lane[data-policy="static"]'
 
@@ -132,3 +133,29 @@ def test_steps_that_the_stream_passed_over_are_a_gap_and_no_empty_seats(stage, o
     calm = pixels.colours_in(scale.x(steps[8]["start_s"]) + 2, scale.x(steps[11]["end_s"]) - 2, 3)
     assert len(striped) > 2
     assert calm == {(0xEF, 0xEF, 0xEA)}, "an empty seat is blank"
+
+
+def test_who_sits_while_other_lanes_have_their_turn_is_no_empty_seat(stage, open_page):
+    page = open_page(stage.url)
+    expect(page.locator(".lane")).to_have_count(3)
+    stage.runner.hold()
+    prompts = [{"prompt": "p", "max_tokens": 6}]
+    sent = [
+        stage.start(stage.server.post("/try", prompts=prompts, policy=policy, ignore_eos=True))
+        for policy in ("static", "per_token")
+    ]
+    for _ in range(12):
+        stage.steps(1)
+    assert [one.result(60).status_code for one in sent] == [200, 200]
+    show_all(page)
+    steps = stage.log("static")
+    pixels, scale = whole_run(page, "static", steps, 4)
+    turns = [(one["end_s"], other["start_s"]) for one, other in pairwise(steps)]
+    end_s, start_s = max(turns, key=lambda turn: turn[1] - turn[0])
+    x = (scale.x(end_s) + scale.x(start_s)) / 2
+    seat = colour(GROUND["light"]["seat"])
+    decode = cell_colours(steps[0]["rows"][0]["sequence_id"], "light")["decode"]
+    assert is_like(pixels.at(x, pixels.seat_y(0)), mixed(seat, decode, 0.25))
+    assert is_like(pixels.at(x, pixels.seat_y(1)), seat)
+    canvas_of(page, "static").hover(position={"x": x / pixels.ratio, "y": 10})
+    expect(tip(page)).to_contain_text("seated, between two steps of its lane")

@@ -5,6 +5,7 @@ import { palette, placeOf, shortName } from "./colours.js";
 const HATCH_CSS_PX = 5;
 const LETTER_CSS_PX = 11;
 const HELD_STRENGTH = 0.45; // of a held row's colour, over the empty seat's
+const SEATED_STRENGTH = 0.25; // of one who keeps a seat from one step to the next: lanes take turns
 const NAME_CSS_PX = { width: 40, height: 12 }; // a cell needs more than this to have room for words
 
 /** Colours and patterns as they are now; `key` tells whether kept pictures still hold. */
@@ -41,14 +42,34 @@ export function paintSteps(context, scale, look, lane, tile, state) {
   const next = state.last === null ? lane.indexAt(fromPx / scale.pxPerS) : lane.indexAt(state.last.start_s) + 1;
   for (let i = Math.max(0, next); i < lane.steps.length; i++) {
     const step = lane.steps[i];
+    if (i > 0) paintSeated(context, scale, look, lane.steps[i - 1], step, fromPx);
     if (step.start_s >= untilS) {
       state.isWhole = true;
       return;
     }
     paintStep(context, scale, look, step, scale.px(step.start_s) - fromPx, state);
-    if (beginsRound(step, state.last ?? lane.steps[i - 1])) paintBorder(context, scale, look, scale.px(step.start_s) - fromPx);
+    if (beginsRound(step, lane.steps[i - 1])) paintBorder(context, scale, look, scale.px(step.start_s) - fromPx);
     state.last = step;
   }
+}
+
+/** Between two steps of a lane, in which other lanes have their turns, those of both keep their seats. */
+function paintSeated(context, scale, look, before, step, fromPx) {
+  const x = scale.px(before.end_s) - fromPx;
+  const width = scale.px(step.start_s) - fromPx - x;
+  if (width < 1) return;
+  context.globalAlpha = SEATED_STRENGTH;
+  for (const row of step.rows) {
+    if (row.seat >= scale.rows || !sits(before, row)) continue;
+    context.fillStyle = look.places[placeOf(row.sequence_id)].decode;
+    context.fillRect(x, row.seat * scale.row, width, scale.row - scale.gap);
+  }
+  context.globalAlpha = 1;
+}
+
+/** Whether `row`'s sequence had the same seat in the step `before`. */
+function sits(before, row) {
+  return before.rows.some((other) => other.seat === row.seat && other.sequence_id === row.sequence_id);
 }
 
 /** A step narrower than a pixel shares its column with the first of those that fall into it; all ends are marked. */

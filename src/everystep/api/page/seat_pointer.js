@@ -139,7 +139,10 @@ class Hand {
     const step = lane.steps[index];
     if (step !== undefined && atS < step.end_s) return { ...nothing, index, step, seat, row: rowAt(step, seat) };
     const unknown = this.picture.unknown.find(({ fromS, toS }) => fromS <= atS && atS < toS) ?? null;
-    return { ...nothing, seat, unknown };
+    const before = unknown === null && step !== undefined ? rowAt(step, seat) : null;
+    const after = before === null || index + 1 === lane.steps.length ? null : rowAt(lane.steps[index + 1], seat);
+    const isKept = after !== null && after.sequence_id === before.sequence_id; // other lanes have their turn
+    return { ...nothing, seat, unknown, row: isKept ? before : null };
   }
 
   /** The cursor stops time: who reads a step doesn't want it to run away. */

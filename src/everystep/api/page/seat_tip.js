@@ -18,7 +18,8 @@ const tipWords = translator({
     givenAtLeast: ({ count }) => `at least ${number(count)} ${count === 1 ? "token" : "tokens"} so far`,
     finish: "ends here: {finish}",
     empty: "empty seat",
-    between: "no step",
+    between: "no step of this lane",
+    seated: "seated, between two steps of its lane",
     skipped: "steps {first} to {last} didn't come: this page took them too slowly",
     forgotten: "before the first step that is known here",
     again: "tap again for its life",
@@ -33,7 +34,8 @@ const tipWords = translator({
     givenAtLeast: ({ count }) => `지금까지 토큰 ${number(count)}개 이상`,
     finish: "여기서 끝남: {finish}",
     empty: "빈 자리",
-    between: "스텝 없음",
+    between: "이 레인의 스텝이 없음",
+    seated: "앉아 있음, 이 레인의 두 스텝 사이",
     skipped: "스텝 {first}~{last}은(는) 오지 않았습니다. 이 페이지가 제때 받지 못했습니다",
     forgotten: "여기서 아는 첫 스텝보다 이전입니다",
     again: "한 번 더 누르면 일생을 봅니다",
@@ -64,7 +66,7 @@ export function mountTip(root) {
 
 function tipLines({ lane, index, step, seat, row, unknown, isWhole }, isTouch) {
   if (unknown !== null) return [tipWords(unknown.first === null ? "forgotten" : "skipped", unknown)];
-  if (step === null) return [tipWords("between")];
+  if (step === null) return row === null ? [tipWords("between")] : [shortName(row.sequence_id), tipWords("seated")];
   const first = tipWords("seat", { seat, step: step.step, time: duration(step.end_s - step.start_s) });
   if (row === null) return [first, tipWords("empty")];
   const given = tokensSoFar(lane, index, row.sequence_id, isWhole);

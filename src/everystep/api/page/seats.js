@@ -11,9 +11,9 @@ const HEAD_EVERY_MS = 500;
 
 const seatWords = translator({
   en: {
-    static: "A round runs until its last member ends; nobody looks at the line meanwhile.",
-    per_token: "A fixed width, regrouped after every token.",
-    continuous: "A seat that frees is filled at the next step; prompts are read in chunks.",
+    static: "A round runs until its last member ends.",
+    per_token: "A few seats, refilled after every token.",
+    continuous: "Many seats, each refilled at the next step.",
     vllm: "vLLM schedules for itself; it tells when a request ran, but no steps.",
     other: "A policy of your own.",
     canvas: "Seats of {policy} over time. Arrow keys move from step to step and seat to seat, Enter tells a request's life.",
@@ -26,9 +26,9 @@ const seatWords = translator({
     forgotten: "not known here",
   },
   ko: {
-    static: "라운드는 마지막 행이 끝날 때까지 돌고, 그동안 대기열을 보지 않습니다.",
-    per_token: "고정된 폭의 배치를 토큰마다 다시 짭니다.",
-    continuous: "빈 자리는 다음 스텝에 바로 채워지고, 프롬프트는 조각으로 나누어 읽습니다.",
+    static: "라운드는 마지막 요청이 끝날 때까지 돕니다.",
+    per_token: "몇 안 되는 자리를 토큰마다 다시 채웁니다.",
+    continuous: "많은 자리를 다음 스텝에 바로 채웁니다.",
     vllm: "vLLM은 스스로 스케줄링합니다. 요청이 언제 실행되었는지는 알려 주지만 스텝은 알려 주지 않습니다.",
     other: "직접 만든 정책입니다.",
     canvas: "{policy} 레인의 시간에 따른 자리. 화살표 키로 스텝과 자리를 옮기고 Enter로 요청의 일생을 봅니다.",
