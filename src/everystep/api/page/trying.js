@@ -165,6 +165,8 @@ class TryPanel {
 
   async #runAll(policies) {
     const { signal } = this.#abort;
+    const { view } = this.app;
+    const fromS = view.nowS;
     const runs = [];
     try {
       const prompts = await this.#makePrompts(signal);
@@ -176,6 +178,8 @@ class TryPanel {
         this.conclusion.textContent = tryConclusion(runs);
       }
       this.progress.textContent = "";
+      // Lanes came one after the other: the first may be out of view by now.  Who looked elsewhere meanwhile stays there.
+      if (runs.length > 1 && view.isFollowing) view.showAll(fromS, view.nowS);
     } catch {
       this.progress.textContent = signal.aborted ? tryWords("stopped") : ""; // else it was told
     }
