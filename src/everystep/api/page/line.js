@@ -112,7 +112,7 @@ function waitingNow(app, policy) {
   const lane = store.lanes.get(policy);
   const step = lane?.steps[lane.indexAt(view.edgeS)];
   const told = toldSince(step, store, view, lane);
-  const line = told === 0 ? [] : (step?.waiting ?? []);
+  const line = told === 0 ? [] : (lane?.waitingAt(view.edgeS) ?? []);
   const sinceS = step ? Math.max(0, Math.min(view.edgeS, latestS(app)) - step.start_s) : 0;
   const shown = line.slice(0, SHOWN).map((waiting) => ({
     id: waiting.sequence_id,

@@ -24,11 +24,13 @@ class App extends EventTarget {
     this.liveStore = new Store({ isLive: true });
     this.live = new Live(this.server, this.liveStore, this.view);
     this.store = this.liveStore;
+    this.view.store = this.liveStore;
   }
 
   show(store) {
     if (store === this.store) return;
     this.store = store;
+    this.view.store = store;
     if (store.isLive) this.view.follow();
     this.dispatchEvent(new Event("store"));
   }

@@ -11,6 +11,7 @@ const noticeWords = translator({
     away: "The server doesn't answer. Trying again until it does; what was seen stays.",
     strange: "Something answers in the server's place, with status {status}: {said}. Trying again; what was seen stays.",
     unready: "No request would be served now: {reason}",
+    renewed: "Another server answers at this address now; what is shown begins with it.",
     replaced: ({ count }) =>
       count === 1 ? "The worker ended and was replaced." : `The worker ended and was replaced, ${number(count)} times by now.`,
     skipped: ({ count }) =>
@@ -30,6 +31,7 @@ const noticeWords = translator({
     away: "서버가 응답하지 않습니다. 응답할 때까지 다시 시도하며, 지금까지 본 내용은 그대로 남습니다.",
     strange: "서버 대신 다른 것이 상태 {status}(으)로 응답합니다: {said}. 다시 시도하며, 지금까지 본 내용은 그대로 남습니다.",
     unready: "지금은 요청을 처리할 수 없습니다: {reason}",
+    renewed: "이제 이 주소에서 다른 서버가 응답합니다. 화면은 그 서버부터 다시 시작합니다.",
     replaced: ({ count }) => `워커가 종료되어 새 워커로 교체되었습니다(지금까지 ${number(count)}번).`,
     skipped: ({ count }) => `페이지가 제때 받지 못해 스텝 ${number(count)}개를 건너뛰었습니다. 아래 그림에는 빠져 있습니다.`,
     dismiss: "닫기",
@@ -55,6 +57,8 @@ class NoticeBoard {
   #seenServer = null;
   #seenRestarts = 0;
   #dismissedRestarts = 0;
+  #numServers = 0; // others that came in the place of the first
+  #dismissedServers = 0;
   #dismissedSteps = 0; // of those that were passed over
   #shown = new Map(); // what a notice says → its element
 
@@ -89,7 +93,8 @@ class NoticeBoard {
     const figures = liveStore.figures;
     if (live.state === "live" && figures?.is_ready === false) yield { kind: "unready", reason: figures.reason };
     const count = figures === null ? 0 : this.#restartsSeen(figures);
-    if (count > this.#dismissedRestarts) yield { kind: "replaced", count };
+    if (count > this.#dismissedRestarts && figures.is_ready) yield { kind: "replaced", count };
+    if (this.#numServers > this.#dismissedServers) yield { kind: "renewed", count: this.#numServers };
     const skipped = liveStore.numSkipped;
     if (skipped < this.#dismissedSteps) this.#dismissedSteps = 0; // another server's
     if (skipped > this.#dismissedSteps) yield { kind: "skipped", count: skipped };
@@ -99,6 +104,7 @@ class NoticeBoard {
   /** Those since the page was opened: what came before is nobody's news. */
   #restartsSeen({ server_id, num_worker_restarts }) {
     if (server_id !== this.#seenServer) {
+      if (this.#seenServer !== null) this.#numServers += 1;
       this.#seenServer = server_id;
       this.#seenRestarts = num_worker_restarts;
       this.#dismissedRestarts = 0;
@@ -110,13 +116,14 @@ class NoticeBoard {
     const { kind } = notice;
     if (kind === "key") return this.#keyForm(notice.isWrong);
     const words = el("span", { text: noticeWords(kind, notice) });
-    if (kind === "replaced" || kind === "skipped") return box(kind, words, button("dismiss", () => this.#dismiss(kind, notice.count)));
+    if (kind === "replaced" || kind === "renewed" || kind === "skipped") return box(kind, words, button("dismiss", () => this.#dismiss(kind, notice.count)));
     if (kind === "recording") return box(kind, words, button("back", () => this.app.show(this.app.liveStore)));
     return box(kind, words);
   }
 
   #dismiss(kind, count) {
     if (kind === "replaced") this.#dismissedRestarts = count;
+    else if (kind === "renewed") this.#dismissedServers = count;
     else this.#dismissedSteps = count;
     this.draw();
   }

@@ -6,6 +6,7 @@ const HATCH_CSS_PX = 5;
 const LETTER_CSS_PX = 11;
 const HELD_STRENGTH = 0.45; // of a held row's colour, over the empty seat's
 const SEATED_STRENGTH = 0.25; // of one who keeps a seat from one step to the next: lanes take turns
+const MARKS_CSS_PX = 5; // ends of a seat, and borders of rounds, that are nearer to each other aren't all marked
 const NAME_CSS_PX = { width: 40, height: 12 }; // a cell needs more than this to have room for words
 
 /** Colours and patterns as they are now; `key` tells whether kept pictures still hold. */
@@ -48,7 +49,8 @@ export function paintSteps(context, scale, look, lane, tile, state) {
       return;
     }
     paintStep(context, scale, look, step, scale.px(step.start_s) - fromPx, state);
-    if (beginsRound(step, lane.steps[i - 1])) paintBorder(context, scale, look, scale.px(step.start_s) - fromPx);
+    const x = scale.px(step.start_s) - fromPx;
+    if (beginsRound(step, lane.steps[i - 1]) && isApart(state.marked, "round", x, scale)) paintBorder(context, scale, look, x);
     state.last = step;
   }
 }
@@ -81,8 +83,18 @@ function paintStep(context, scale, look, step, x, state) {
   for (const row of step.rows) {
     if (row.seat >= scale.rows) continue;
     if (!isShared) paintCell(context, scale, look, row, x, inner);
-    if (row.finish !== null) paintEnd(context, scale, look, x + inner, row.seat * scale.row);
+    if (row.finish !== null && isApart(state.marked, row.seat, x + inner, scale)) {
+      paintEnd(context, scale, look, x + inner, row.seat * scale.row);
+    }
   }
+}
+
+/** Marks closer than this to the one before would make a wall of them. */
+function isApart(marked, place, x, scale) {
+  const before = marked.get(place) ?? -Infinity;
+  if (x - before < MARKS_CSS_PX * scale.ratio) return false;
+  marked.set(place, x);
+  return true;
 }
 
 function paintCell(context, scale, look, row, x, width) {

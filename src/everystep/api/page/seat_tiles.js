@@ -33,7 +33,7 @@ export class SeatTiles {
     const spare = this.#spare.pop();
     const { picture, context } = spare?.picture.height === scale.seatsHeight ? spare : newPiece(scale);
     begin(context);
-    return { picture, context, state: { isWhole: false, last: null, drawnTo: -Infinity } };
+    return { picture, context, state: { isWhole: false, last: null, drawnTo: -Infinity, marked: new Map() } };
   }
 
   #forgetAllBut(count) {

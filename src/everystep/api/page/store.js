@@ -11,6 +11,7 @@ const sharedTexts = new Map(); // an id comes with each step anew: kept once, it
 /** One lane: its steps in order, each in the shape of `/steps`. */
 export class Lane {
   #numCells = 0;
+  #emptied = new Map(); // step → when nobody waited any more, though no step has told it: they left
 
   constructor(policy, seats, maxSteps) {
     this.policy = policy;
@@ -44,8 +45,22 @@ export class Lane {
     else if (this.#numCells > MAX_CELLS && this.maxSteps < Infinity) this.#shed(Math.ceil(this.steps.length / 10));
   }
 
+  /** The figures of `atS` say so, which are newer than the last step. */
+  nobodyWaits(atS) {
+    if (this.last.waiting.length && !this.#emptied.has(this.last)) this.#emptied.set(this.last, atS);
+  }
+
+  /** Who waits at `atS`, as the step before tells; nobody once they have left. */
+  waitingAt(atS) {
+    const step = this.steps[this.indexAt(atS)];
+    return step === undefined || this.#emptied.get(step) <= atS ? [] : step.waiting;
+  }
+
   #shed(count) {
-    for (const step of this.steps.splice(0, count)) this.#numCells -= cellsOf(step);
+    for (const step of this.steps.splice(0, count)) {
+      this.#numCells -= cellsOf(step);
+      this.#emptied.delete(step);
+    }
   }
 }
 
@@ -106,6 +121,10 @@ export class Store extends EventTarget {
 
   setFigures(figures) {
     this.figures = figures;
+    for (const lane of this.lanes.values()) {
+      const numWaiting = figures.lanes[lane.policy]?.num_waiting;
+      if (numWaiting === 0 && lane.last !== null && figures.now_s > lane.last.end_s) lane.nobodyWaits(figures.now_s);
+    }
     this.dispatchEvent(new Event("figures"));
   }
 

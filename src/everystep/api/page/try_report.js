@@ -15,7 +15,9 @@ const reportWords = translator({
     unknown: "not told",
     ratio: "{fast} was {ratio} times as fast as {slow}: the same prompts, the same tokens, the same machine.",
     same: "{fast} and {slow} took the same time.",
-    use: "{policy}: of the seats that its steps had, {percent} % worked.",
+    rows: "Rows a step",
+    costs: "An empty seat costs nothing: a step computes the rows that are there. A held one keeps somebody waiting.",
+    use: "{policy}: {rows} rows shared a forward pass on average.",
     foreign: "{policy} had other requests in its batch meanwhile: {count} of the working seat-steps are theirs.",
     elsewhere: "Other lanes made {count} steps meanwhile: the seconds of {policy} hold those too.",
   },
@@ -30,7 +32,9 @@ const reportWords = translator({
     unknown: "알려지지 않음",
     ratio: "{fast} 레인은 {slow} 레인보다 {ratio}배 빨랐습니다. 프롬프트도, 토큰도, 기계도 같습니다.",
     same: "{fast} 레인과 {slow} 레인은 같은 시간이 걸렸습니다.",
-    use: "{policy}: 스텝마다 있던 자리 가운데 {percent} %가 계산했습니다.",
+    rows: "스텝당 행",
+    costs: "빈자리는 비용이 들지 않습니다. 스텝은 앉아 있는 행만 계산합니다. 점유된 자리는 누군가를 기다리게 합니다.",
+    use: "{policy}: 평균 {rows}개 행이 순전파 하나를 함께 썼습니다.",
     foreign: "그동안 {policy} 레인의 배치에는 다른 요청도 있었습니다. 계산한 자리-스텝 가운데 {count}개는 그 요청들의 것입니다.",
     elsewhere: "그동안 다른 레인들이 스텝 {count}개를 실행했으므로, {policy} 레인의 초에는 그 시간도 들어 있습니다.",
   },
@@ -38,11 +42,12 @@ const reportWords = translator({
 
 /** A table of runs that have ended, and what else ran meanwhile. */
 export function tryReport(runs) {
-  const names = ["lane", "seconds", "rate", "first", "steps", "seats"];
+  const names = ["lane", "seconds", "rate", "first", "steps", "rows", "seats"];
   const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col", text: reportWords(name) })));
   const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...runs.map(row)));
   const notes = runs.flatMap(company).map((text) => el("p", { class: "company", text }));
-  return el("div", {}, el("div", { class: "scroll" }, table), ...notes);
+  const costs = runs.some(({ seatSteps }) => seatSteps !== null) ? el("p", { class: "company", text: reportWords("costs") }) : null;
+  return el("div", {}, el("div", { class: "scroll" }, table), costs, ...notes);
 }
 
 /** Whoever else had a share of the machine, as far as steps tell. */
@@ -63,6 +68,7 @@ function row(run) {
     cell(number(run.tokensPerS, 1)),
     cell(run.medianFirstS === null ? "–" : duration(run.medianFirstS)),
     cell(run.seatSteps === null ? "–" : number(run.steps)),
+    cell(run.seatSteps === null ? "–" : number(run.seatSteps.working / run.steps, 1)),
     el("td", {}, ...seatCells(run.seatSteps)),
   );
 }
@@ -90,8 +96,6 @@ export function tryConclusion(runs) {
   return reportWords(ratio < 1.05 ? "same" : "ratio", names);
 }
 
-function useOf({ policy, seatSteps }) {
-  if (seatSteps === null) return "";
-  const total = seatSteps.working + seatSteps.held + seatSteps.empty;
-  return reportWords("use", { policy, percent: number((100 * seatSteps.working) / total) });
+function useOf({ policy, seatSteps, steps }) {
+  return seatSteps === null ? "" : reportWords("use", { policy, rows: number(seatSteps.working / steps, 1) });
 }

@@ -19,6 +19,7 @@ export class TryRun {
     this.seconds = null;
     this.seatSteps = null; // null where no steps tell, or not all
     this.steps = 0;
+    this.span = null; // { fromS, toS } of the steps
     this.foreign = 0; // of the seat-steps that worked: other requests' of this lane
     this.stepsElsewhere = 0; // of other lanes, in between
   }
@@ -142,6 +143,7 @@ export class TryRun {
       this.foreign += working.filter((row) => !this.#isOurs(row)).length;
     }
     const [first, last] = [ours[0].step, ours.at(-1).step];
+    this.span = { fromS: ours[0].start_s, toS: ours.at(-1).end_s };
     this.steps = ours.length;
     this.seatSteps = sums;
     this.stepsElsewhere = steps.filter(({ step, policy }) => policy !== this.policy && step > first && step < last).length;

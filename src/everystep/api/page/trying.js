@@ -154,7 +154,7 @@ class TryPanel {
     show(this.report);
     this.conclusion.textContent = "";
     this.app.show(this.app.liveStore);
-    this.app.view.moveTo(null);
+    this.app.view.follow();
     try {
       await this.#runAll(this.#policies);
     } finally {
@@ -165,8 +165,6 @@ class TryPanel {
 
   async #runAll(policies) {
     const { signal } = this.#abort;
-    const { view } = this.app;
-    const fromS = view.nowS;
     const runs = [];
     try {
       const prompts = await this.#makePrompts(signal);
@@ -178,11 +176,17 @@ class TryPanel {
         this.conclusion.textContent = tryConclusion(runs);
       }
       this.progress.textContent = "";
-      // Lanes came one after the other: the first may be out of view by now.  Who looked elsewhere meanwhile stays there.
-      if (runs.length > 1 && view.isFollowing) view.showAll(fromS, view.nowS);
+      this.#showRuns(runs);
     } catch {
       this.progress.textContent = signal.aborted ? tryWords("stopped") : ""; // else it was told
     }
+  }
+
+  /** Lanes came one after the other: the first may be out of view by now.  Who looked elsewhere meanwhile stays there. */
+  #showRuns(runs) {
+    const spans = runs.map(({ span }) => span).filter((span) => span !== null);
+    if (spans.length < 2 || !this.app.view.isFollowing) return;
+    this.app.view.showAll(Math.min(...spans.map(({ fromS }) => fromS)), Math.max(...spans.map(({ toS }) => toS)));
   }
 
   /** `false` where the lane refused, which was told.  Throws where no other lane would do better. */

@@ -17,6 +17,12 @@ export class View extends EventTarget {
     this.pointed = null; // sequence id
     this.chosen = null;
     this.clockOffsetS = null; // the server's clock less the page's
+    this.store = null; // what is shown; set by the app
+  }
+
+  /** Behind it there is nothing: the present, or a recording's end. */
+  get lastS() {
+    return this.store?.isLive === false ? this.store.endS : this.nowS;
   }
 
   get isFollowing() {
@@ -69,7 +75,7 @@ export class View extends EventTarget {
   zoom(factor, aroundS = this.edgeS - this.spanS / 2) {
     const before = this.pxPerS;
     this.pxPerS = Math.min(MAX_PX_PER_S, Math.max(MIN_PX_PER_S, before * factor));
-    if (!this.isFollowing) this.endS = aroundS + ((this.endS - aroundS) * before) / this.pxPerS;
+    if (!this.isFollowing) this.endS = Math.min(this.lastS, aroundS + ((this.endS - aroundS) * before) / this.pxPerS);
     this.dispatchEvent(new Event("move"));
   }
 
