@@ -94,8 +94,10 @@ class TryPanel {
     this.texts = el("div", { class: "texts" });
     const title = el("h2", { id: "try-title", text: tryWords("title") });
     root.setAttribute("aria-labelledby", "try-title");
-    const asked = el("div", { class: "asked" }, this.#form(), this.progress, this.problems, this.report, this.conclusion);
-    show(root, title, el("p", { class: "intro", text: tryWords("intro") }), el("div", { class: "sides" }, asked, this.texts));
+    const head = el("div", { class: "head" }, title, el("p", { class: "intro", text: tryWords("intro") }));
+    const told = el("div", { class: "told" }, this.report, this.conclusion);
+    this.sides = el("div", { class: "sides", hidden: true }, told, this.texts); // shown with the first run, and then for good
+    show(root, head, this.#form(), this.progress, this.problems, this.sides);
     for (const event of ["reset", "figures"]) app.liveStore.addEventListener(event, () => this.#offerLanes());
     this.#offerLanes();
   }
@@ -152,6 +154,8 @@ class TryPanel {
     this.#abort = new AbortController();
     this.#enable();
     show(this.report);
+    show(this.texts);
+    this.sides.hidden = false;
     this.conclusion.textContent = "";
     this.app.show(this.app.liveStore);
     this.app.view.follow();
