@@ -28,6 +28,7 @@ const controlWords = translator({
     steps: "Save steps",
     all: "All",
     allTitle: "Everything that is known",
+    keysTitle: "Keys",
     keys: "Space: pause or go on. + −: zoom, 0: all. Home, End: first step, now. On the seats: drag, Ctrl and wheel, arrows, Enter.",
     reading: "reading {name}: {percent} %",
     unreadable: "{name} can't be shown: {problem}",
@@ -49,6 +50,7 @@ const controlWords = translator({
     steps: "스텝 저장",
     all: "전체",
     allTitle: "알고 있는 모든 시간",
+    keysTitle: "단축키",
     keys: "스페이스: 멈춤/계속. + −: 확대와 축소, 0: 전체. Home, End: 첫 스텝, 지금. 자리 그림에서는 끌기, Ctrl+휠, 화살표, Enter.",
     reading: "{name} 파일을 읽는 중: {percent} %",
     unreadable: "{name} 파일을 보여 줄 수 없습니다: {problem}",
@@ -73,7 +75,7 @@ class Controls {
     this.file = el("input", { type: "file", accept: ".jsonl,application/jsonl", hidden: true, on: { change: () => this.open(this.file.files[0]) } });
     this.servers = el("select", { name: "servers", hidden: true, "aria-label": controlWords("servers") });
     this.problem = el("p", { class: "problem", role: "alert" });
-    const explained = el("div", { class: "explained" }, seatLegend(app), el("p", { class: "keys", text: controlWords("keys") }));
+    const explained = el("div", { class: "explained" }, seatLegend(app), keysHelp());
     show(root, ...this.#parts(), this.problem, explained);
     this.#listen();
     this.draw();
@@ -205,6 +207,11 @@ class Controls {
     if (kind === "trace") save("everystep-trace.json", traceOf(lanes, fromS, toS), "application/json");
     if (kind === "steps") save("everystep-steps.json", stepsText(lanes, fromS, toS), "application/json");
   }
+}
+
+function keysHelp() {
+  const title = el("summary", { text: controlWords("keysTitle") });
+  return el("details", { class: "keys" }, title, el("p", { text: controlWords("keys") }));
 }
 
 /** In the shape of `/steps`. */

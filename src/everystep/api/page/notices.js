@@ -25,6 +25,7 @@ const noticeWords = translator({
     wrong: "the API key isn't accepted",
     letters: "A key has no spaces, and letters, digits and signs of ASCII only.",
     recording: "You are looking at a recording: {name}",
+    cut: "You are looking at a recording: {name}. Its last line is cut: its server was killed, or the file is a part.",
     back: "Back to the live server",
   },
   ko: {
@@ -41,6 +42,7 @@ const noticeWords = translator({
     wrong: "API 키가 받아들여지지 않았습니다",
     letters: "키는 공백 없이 ASCII 글자, 숫자, 기호로만 이루어집니다.",
     recording: "기록을 보고 있습니다: {name}",
+    cut: "기록을 보고 있습니다: {name}. 마지막 줄이 잘려 있습니다. 서버가 강제 종료되었거나 파일의 일부입니다.",
     back: "실시간 서버로 돌아가기",
   },
 });
@@ -98,7 +100,7 @@ class NoticeBoard {
     const skipped = liveStore.numSkipped;
     if (skipped < this.#dismissedSteps) this.#dismissedSteps = 0; // another server's
     if (skipped > this.#dismissedSteps) yield { kind: "skipped", count: skipped };
-    if (!store.isLive) yield { kind: "recording", name: store.name };
+    if (!store.isLive) yield { kind: store.isCut ? "cut" : "recording", name: store.name };
   }
 
   /** Those since the page was opened: what came before is nobody's news. */
@@ -117,7 +119,7 @@ class NoticeBoard {
     if (kind === "key") return this.#keyForm(notice.isWrong);
     const words = el("span", { text: noticeWords(kind, notice) });
     if (kind === "replaced" || kind === "renewed" || kind === "skipped") return box(kind, words, button("dismiss", () => this.#dismiss(kind, notice.count)));
-    if (kind === "recording") return box(kind, words, button("back", () => this.app.show(this.app.liveStore)));
+    if (kind === "recording" || kind === "cut") return box(kind, words, button("back", () => this.app.show(this.app.liveStore)));
     return box(kind, words);
   }
 

@@ -67,7 +67,9 @@ class RecordingReader {
   stores(fileName) {
     if (!this.#servers.length) throw this.#cut ?? new RecordingError("empty");
     const count = this.#servers.length;
-    return this.#servers.map((server, i) => server.store(count > 1 ? `${fileName} (${i + 1}/${count})` : fileName));
+    const stores = this.#servers.map((server, i) => server.store(count > 1 ? `${fileName} (${i + 1}/${count})` : fileName));
+    stores.at(-1).isCut = this.#cut !== null;
+    return stores;
   }
 
   #parsed(line) {
