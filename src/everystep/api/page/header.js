@@ -56,7 +56,7 @@ export function mountHeader(root, app) {
     el("div", { class: "choices" }, languageChoice(), themeChoice(app)),
   );
   const draw = () => {
-    facts.textContent = factsLine(app.store.facts);
+    facts.textContent = factsLine(app.store.facts, app.live.state !== "locked");
     const name = stateName(app);
     state.textContent = headerWords(name);
     state.dataset.state = name;
@@ -70,8 +70,9 @@ export function mountHeader(root, app) {
   listen();
 }
 
-function factsLine(facts) {
-  if (facts === null) return headerWords("nothing");
+/** `isKnown`: whether the server has said anything. */
+function factsLine(facts, isKnown) {
+  if (facts === null) return isKnown ? headerWords("nothing") : "";
   const { model, runner, precision, num_threads, num_blocks, block_size, max_model_len } = facts;
   const common = { model, runner, precision, context: number(max_model_len) };
   if (!num_threads) return headerWords("elsewhere", common); // a server elsewhere keeps threads and blocks to itself

@@ -71,6 +71,9 @@ function laneSection(app, policy, signal) {
 function start() {
   document.documentElement.lang = language();
   const app = new App();
+  const noteState = () => (document.body.dataset.state = app.live.state); // a locked page has nothing to show, see base.css
+  app.live.addEventListener("state", noteState);
+  noteState();
   const part = (tag, name) => el(tag, { id: name });
   const parts = {
     header: part("header", "header"),

@@ -81,7 +81,8 @@ function listen(root, app, picture, signal) {
 }
 
 function countsLine(app, policy, picture) {
-  const figures = app.store.isLive ? app.store.figures?.lanes[policy] : undefined;
+  const isTold = app.store.isLive && app.live.state === "live"; // what an absent server last said isn't so any more
+  const figures = isTold ? app.store.figures?.lanes[policy] : undefined;
   const parts = [];
   if (figures) parts.push(seatWords("counts", { running: number(figures.num_running), waiting: number(figures.num_waiting) }));
   const sums = seatStepsIn(picture.lane, picture.scale);

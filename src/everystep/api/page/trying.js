@@ -34,6 +34,7 @@ const tryWords = translator({
     causes: {
       400: "refused",
       401: "the API key isn't accepted",
+      413: "refused",
       422: "refused",
       429: "the line is full",
       503: "not served now",
@@ -61,6 +62,7 @@ const tryWords = translator({
     causes: {
       400: "거절되었습니다",
       401: "API 키가 받아들여지지 않았습니다",
+      413: "거절되었습니다",
       422: "거절되었습니다",
       429: "대기열이 가득 찼습니다",
       503: "지금은 처리되지 않습니다",
@@ -78,6 +80,7 @@ class TryPanel {
   #abort = null; // of what runs
   #runNumber = Math.floor(Date.now() / 1000) % 100_000; // no prompt is that of an earlier visit
   #offered = "";
+  #lastFailure = null; // { error, policies, element }
 
   constructor(root, app) {
     this.app = app;
@@ -200,10 +203,20 @@ class TryPanel {
       return true;
     } catch (error) {
       if (signal.aborted) throw error;
-      this.#tellProblem(failureInWords(run.policy, error));
+      this.#tellFailure(run.policy, error);
       if (!(error instanceof ServerError && ONE_LANES.has(error.status))) throw error;
       return false;
     }
+  }
+
+  /** Lanes that refuse for the same reason are told in one line. */
+  #tellFailure(policy, error) {
+    const last = this.#lastFailure;
+    const isSame = last !== null && last.element.isConnected && last.error.status === error.status && last.error.message === error.message;
+    if (isSame) last.policies.push(policy);
+    else this.#lastFailure = { error, policies: [policy], element: this.problems.appendChild(el("p", {})) };
+    const { policies, element } = this.#lastFailure;
+    element.textContent = failureInWords(policies.join(", "), error);
   }
 
   #tellProblem(text) {
