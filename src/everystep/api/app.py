@@ -32,6 +32,7 @@ from everystep.api.body_limit import BodyLimit
 from everystep.api.openapi import describe
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope, on_error
+from everystep.api.sse import forget_earlier_servers
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
 from everystep.errors import EverystepError
@@ -65,6 +66,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
     if engine is None:
         engine = EngineClient(with_file_keys(settings or load_settings(environ=os.environ)))
     settings = with_file_keys(engine.settings)
+    forget_earlier_servers()
     app = FastAPI(
         title="everystep",
         version=__version__,
