@@ -192,10 +192,13 @@ def _exit_now(status: int) -> NoReturn:
 
 async def _end_http(server: HttpServer, serving: asyncio.Task[None]) -> None:
     """Let answers out, then close what is left.  Event streams listen for ``handle_exit`` to close properly."""
+    from everystep.api.sse import forget_earlier_servers
+
     if server.server_state.tasks:
         await asyncio.wait(server.server_state.tasks, timeout=LAST_WORDS_S)
     server.handle_exit(signal.SIGTERM, None)
     await serving
+    forget_earlier_servers()
 
 
 def start_line(info: EngineInfo, address: str) -> str:

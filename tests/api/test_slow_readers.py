@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from sse_starlette.sse import AppStatus
 
 from api.harness import FOREVER, Call, Server, serving
 from api.test_api_disconnects import KEY, REQUESTS, outcomes
@@ -112,3 +113,22 @@ async def test_a_reader_of_the_live_step_log_that_is_stuck_has_nothing_queued_fo
     assert num_sent == 3
     has_left.set()
     await asyncio.wait_for(task, 30)
+
+
+class Watcher(Call):
+    """A reader of the live step log."""
+
+    def _scope(self) -> dict[str, Any]:
+        return super()._scope() | {"method": "GET", "query_string": b"since=-1"}
+
+
+async def test_a_server_that_ended_before_in_this_process_does_not_end_the_live_step_log_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AppStatus, "should_exit", True)  # what the end of a server leaves
+    async with serving() as server:
+        reader = Watcher(server.app, "/steps/stream", b"")
+        await server.post("/basic_generate", prompt="x", max_tokens=3)
+        await asyncio.wait_for(reader.wait_for(b"\ndata: {"), 30)
+        reader.leave()
+        await asyncio.wait_for(reader.task, 30)

@@ -131,6 +131,12 @@ async def balance(client: httpx.AsyncClient) -> dict[str, int]:
 
 
 def workers_of(server_pid: int) -> list[psutil.Process]:
-    """The worker processes of a server; not Python's own resource tracker."""
-    children = psutil.Process(server_pid).children()
-    return [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+    """The living worker processes of a server; not Python's own resource tracker, nor one that hasn't been reaped."""
+    return [child for child in psutil.Process(server_pid).children() if _is_worker(child)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return any("spawn_main" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return False

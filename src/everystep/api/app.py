@@ -38,6 +38,7 @@ from everystep.api.openapi import describe
 from everystep.api.page.document import live_page
 from everystep.api.query_keys import check_query_keys, guard_plain_routes
 from everystep.api.request_scope import RequestScope, on_error
+from everystep.api.sse import forget_earlier_servers
 from everystep.api.tracing import Tracing, open_tracing
 from everystep.config import Settings
 from everystep.engine.client import EngineClient
@@ -75,6 +76,7 @@ def create_app(settings: Settings | None = None, *, engine: EngineClient | None 
         engine = EngineClient(with_file_keys(settings or load_settings(environ=os.environ)))
     settings = with_file_keys(engine.settings)
     tracing = open_tracing(settings, engine)
+    forget_earlier_servers()
     app = FastAPI(
         title="everystep",
         version=__version__,

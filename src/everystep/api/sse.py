@@ -13,6 +13,7 @@ from typing import Protocol
 
 from fastapi.requests import Request
 from sse_starlette import EventSourceResponse
+from sse_starlette.sse import AppStatus
 from starlette.types import Receive, Scope, Send
 
 from everystep.api.answers import raise_failure
@@ -26,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 PING_S = 15  # a comment that no client sees; well below the minute after which proxies close idle connections
 DRAIN_MARGIN_S = 5.0  # the engine ends what still runs at the drain deadline; its last events then get this long
+
+
+def forget_earlier_servers() -> None:
+    """The end of a server is a sign to all streams of its process, and the library never takes it back."""
+    AppStatus.should_exit = False
 
 
 class Chunks(Protocol):
