@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-TINY = ROOT / "tests" / "golden" / "tiny" / "llama"
+from cli.served import TINY, environment
+
 SCRIPT = """
 import gc, signal, sys
 from everystep import LLM
@@ -36,7 +35,6 @@ for name in order:
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_ctrl_c_after_engines_have_come_and_gone_is_an_exception_and_no_crash(order: str, tmp_path: Path) -> None:
-    environ = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", SCRIPT, str(TINY), str(tmp_path), order]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), timeout=100)
     assert (done.returncode, done.stdout) == (0, "interrupted\n" * 2), done.stderr
