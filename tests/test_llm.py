@@ -13,6 +13,7 @@ from everystep.errors import (
     InvalidParameter,
     InvalidRequest,
     PromptTooLong,
+    UnsupportedOption,
 )
 from everystep.runner.fake import FakeRunner, generate
 
@@ -75,6 +76,12 @@ def test_wrong_settings_are_one_line(wrong, tmp_path):
         LLM(str(TINY_MODEL), cache_dir=tmp_path, **wrong)
     assert "\n" not in caught.value.message
     assert "http" not in caught.value.message
+
+
+def test_tracing_which_only_a_server_does_is_refused(tmp_path):
+    with pytest.raises(UnsupportedOption, match="otel") as caught:
+        LLM(str(TINY_MODEL), cache_dir=tmp_path, otel=True)
+    assert caught.value.param == "otel"
 
 
 class StaticOnlyRunner(FakeRunner):

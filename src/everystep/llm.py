@@ -19,7 +19,7 @@ from everystep.engine.choice import Choice, fan_out
 from everystep.engine.door import check_request
 from everystep.engine.recording import check_record
 from everystep.engine.runners import cache_dir
-from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest
+from everystep.errors import EngineUnavailable, EverystepError, InvalidRequest, UnsupportedOption
 from everystep.interrupts import interrupted_between_steps
 from everystep.messages import Abort, Delta, GenerationRequest
 from everystep.observe.observer import Observer
@@ -81,7 +81,7 @@ class LLM:
     Takes every setting of ``everystep serve`` by name: ``LLM("smollm2-135m", precision="f32", prefix_cache=False)``;
     ``policy`` is the lane to use (``continuous``, or the runner's only one).  ``make_runner`` puts a runner of the
     caller's in place.  Not thread-safe.  Raises :class:`everystep.errors.ConfigError` for settings,
-    :class:`ModelError` for models.
+    :class:`UnsupportedOption` for tracing, which only a server does, :class:`ModelError` for models.
     """
 
     def __init__(
@@ -94,6 +94,8 @@ class LLM:
     ) -> None:
         if policy is not None:
             settings["default_policy"] = policy
+        if settings.get("otel"):
+            raise UnsupportedOption("otel: only a server traces its requests, not an LLM without one", param="otel")
         self.settings = load_settings({"model": model, **settings})
         check_record(self.settings)
         self._is_closed = False

@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import expect
 
+from browser.page_modules import call
+
 SVG = "{http://www.w3.org/2000/svg}"
 LANES = ("static", "per_token", "continuous")
 
@@ -60,6 +62,33 @@ def test_the_svg_has_a_cell_for_each_row_and_nothing_that_runs(seen, tmp_path):
     allowed = {"svg", "defs", "pattern", "path", "rect", "g", "text", "title"}
     assert {element.tag.removeprefix(SVG) for element in root.iter()} <= allowed
     assert not any(name.startswith("on") or "href" in name for element in root.iter() for name in element.attrib)
+
+
+TURNS = """
+(steps) => svgOf([{ policy: "static", seats: 2, steps, indexAt: () => 0 }], 0, 1)
+"""
+
+
+def test_the_svg_tints_a_seat_between_two_steps_of_whoever_keeps_it(chromium):
+    """Lanes take turns: a sits through, b gives its seat to c."""
+    page = chromium.new_page()
+    sitting = [("a", "b"), ("a", "c"), ("a",)]
+    rows = {"phase": "decode", "new_tokens": 1, "context_tokens": 9}
+    steps = [
+        {"step": n, "start_s": 0.2 + 0.3 * n, "end_s": 0.3 + 0.3 * n,
+         "rows": [{"seat": seat, "sequence_id": who, **rows} for seat, who in enumerate(people)]}
+        for n, people in enumerate(sitting)
+    ]  # fmt: skip
+    root = ElementTree.fromstring(call(page, "exports.js", TURNS, steps))
+    page.close()
+    cells = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "cell"]
+    tinted = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "seated"]
+    assert [rect.get("y") for rect in tinted] == [cells[0].get("y")] * 2
+    starts = sorted({float(cell.get("x")) for cell in cells})
+    ends = [float(rect.get("x")) + float(rect.get("width")) for rect in tinted]
+    assert ends == pytest.approx(starts[1:], abs=0.02)
+    gap = (starts[1] - starts[0]) * 2 / 3  # a step takes 0.1 s, the time between two of them 0.2 s
+    assert [float(rect.get("width")) for rect in tinted] == pytest.approx([gap, gap], abs=0.02)
 
 
 def test_the_svg_s_cells_stand_where_their_steps_do(seen, tmp_path):

@@ -3,6 +3,7 @@
 
 import { coloursOf, isDark } from "./colours.js";
 import { svgEl } from "./dom.js";
+import { sits } from "./seat_paint.js";
 
 // A recording may have any id in it.  Source: XML 1.0, production 2 "Char"; halves of pairs are none.
 const NOT_IN_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
@@ -53,14 +54,29 @@ function laneGroup(lane, fromS, toS, y, ink) {
   for (let seat = 0; seat < lane.seats; seat++) {
     group.append(svgEl("rect", { x: MARGIN, y: HEAD + seat * ROW, width: WIDTH - 2 * MARGIN, height: ROW - 1, fill: ink, opacity: 0.06 }));
   }
+  let before = null;
   for (const step of stepsBetween(lane, fromS, toS)) {
+    if (before !== null) group.append(...seated(before, step, x));
     const width = Math.max(0.3, x(step.end_s) - x(step.start_s) - 0.4);
     for (const row of step.rows) group.append(...cell(row, step, x(step.start_s), HEAD + row.seat * ROW, width));
+    before = step;
   }
   const label = (atS, anchor) =>
     svgEl("text", { x: x(atS), y: HEAD + lane.seats * ROW + 14, fill: ink, "text-anchor": anchor, text: `${atS.toFixed(2)} s` });
   group.append(label(fromS, "start"), label(toS, "end"));
   return group;
+}
+
+/** Those who kept their seats from one step to the next, while other lanes had their turns. */
+function seated(before, step, x) {
+  const [left, right] = [x(before.end_s), x(step.start_s)];
+  if (right - left < 0.3) return [];
+  return step.rows
+    .filter((row) => sits(before, row))
+    .map(({ sequence_id, seat }) => svgEl("rect", {
+      x: left.toFixed(2), y: HEAD + seat * ROW, width: (right - left).toFixed(2), height: ROW - 1,
+      class: "seated", fill: coloursOf(sequence_id).decode, opacity: 0.25,
+    }));
 }
 
 function cell(row, step, x, y, width) {

@@ -115,6 +115,7 @@ export class Live extends EventTarget {
       this.#enter("connecting", null);
       return;
     }
+    this.view.holdClock();
     this.#enter("away", error);
     await sleep(retryMs);
   }

@@ -70,7 +70,7 @@ function paintSeated(context, scale, look, before, step, fromPx) {
 }
 
 /** Whether `row`'s sequence had the same seat in the step `before`. */
-function sits(before, row) {
+export function sits(before, row) {
   return before.rows.some((other) => other.seat === row.seat && other.sequence_id === row.sequence_id);
 }
 
@@ -121,18 +121,17 @@ function paintEnd(context, scale, look, right, y) {
   context.fillRect(right - mark, y, mark, scale.row - scale.gap);
 }
 
+/** What there is room for, in whole words: a number cut in its middle is another number. */
 function paintName(context, scale, look, row, colours, x, width) {
-  const y = row.seat * scale.row;
-  context.save();
-  context.beginPath();
-  context.rect(x, y, width - 2 * scale.ratio, scale.row);
-  context.clip();
   context.font = look.font;
+  const name = shortName(row.sequence_id);
+  const wordings = row.phase === "held" ? [name] : [`${name}  +${row.new_tokens} → ${row.context_tokens}`, name];
+  const room = width - 8 * scale.ratio;
+  const words = wordings.find((wording) => context.measureText(wording).width <= room);
+  if (words === undefined) return;
   context.textBaseline = "middle";
   context.fillStyle = { decode: colours.ink, prefill: colours.prefillInk, held: look.ink }[row.phase];
-  const what = row.phase === "held" ? "" : `  +${row.new_tokens} → ${row.context_tokens}`;
-  context.fillText(`${shortName(row.sequence_id)}${what}`, x + 4 * scale.ratio, y + (scale.row - scale.gap) / 2);
-  context.restore();
+  context.fillText(words, x + 4 * scale.ratio, row.seat * scale.row + (scale.row - scale.gap) / 2);
 }
 
 /** Where a round begins, none who sat before sits now. */

@@ -2,7 +2,7 @@
 
 const TILE_PX = 256; // the picture is kept in pieces of this width
 const AXIS_CSS_PX = 18;
-const HEIGHT_CSS_PX = 160; // what the seats of a lane should take, so that three lanes share a screen of 900
+const HEIGHT_CSS_PX = 128; // what the seats of a lane should take, so that three lanes share a screen of 900
 const TALLEST_CSS_PX = 18;
 const LOWEST_CSS_PX = 3;
 const TICK_CSS_PX = 100;

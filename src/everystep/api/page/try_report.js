@@ -40,7 +40,12 @@ const reportWords = translator({
   },
 });
 
-/** A table of runs that have ended, and what else ran meanwhile. */
+/** What the report tells of a run, as plain data. */
+export function plainRun({ policy, seconds, tokensPerS, medianFirstS, steps, seatSteps, foreign, stepsElsewhere }) {
+  return { policy, seconds, tokensPerS, medianFirstS, steps, seatSteps, foreign, stepsElsewhere };
+}
+
+/** A table of runs that have ended, as plain runs, and what else ran meanwhile. */
 export function tryReport(runs) {
   const names = ["lane", "seconds", "rate", "first", "steps", "rows", "seats"];
   const head = el("tr", {}, ...names.map((name) => el("th", { scope: "col", text: reportWords(name) })));

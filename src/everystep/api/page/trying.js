@@ -2,16 +2,19 @@
 
 import { coloursOf, shortName } from "./colours.js";
 import { el, show } from "./dom.js";
+import { kept } from "./kept.js";
 import { ServerError } from "./server.js";
 import { areShortened, NO_LIMITS, tokensAsked, variedPrompts } from "./try_prompts.js";
-import { tryConclusion, tryReport } from "./try_report.js";
+import { plainRun, tryConclusion, tryReport } from "./try_report.js";
 import { TryRun } from "./try_run.js";
+import { TrySight } from "./try_sight.js";
 import { number, translator } from "./words.js";
 
 const COUNTS = [1, 4, 16, 64];
 const ALL = "*"; // no lane has this name
 const ONE_LANES = new Set([200, 400, 422, 429, 503, 504]); // statuses after which another lane may do better; 200: within its stream
 const SAMPLE = "The bus leaves every morning at seven, and";
+const keptReport = kept("sessionStorage", "everystep.report"); // while the language changes
 
 const tryWords = translator({
   en: {
@@ -81,10 +84,11 @@ class TryPanel {
   #runNumber = Math.floor(Date.now() / 1000) % 100_000; // no prompt is that of an earlier visit
   #offered = "";
   #lastFailure = null; // { error, policies, element }
+  #reported = []; // runs that the report tells
 
   constructor(root, app) {
     this.app = app;
-    this.prompt = el("textarea", { rows: "2", maxlength: "2000", name: "prompt" });
+    this.prompt = el("textarea", { rows: "1", maxlength: "2000", name: "prompt" });
     this.prompt.value = SAMPLE;
     this.lane = el("select", { name: "lane" });
     this.counts = COUNTS.map((count) => this.#countChoice(count));
@@ -97,12 +101,23 @@ class TryPanel {
     this.texts = el("div", { class: "texts" });
     const title = el("h2", { id: "try-title", text: tryWords("title") });
     root.setAttribute("aria-labelledby", "try-title");
-    const head = el("div", { class: "head" }, title, el("p", { class: "intro", text: tryWords("intro") }));
+    const head = el("div", { class: "head" }, title, el("p", { class: "intro", text: tryWords("intro") }), this.progress);
     const told = el("div", { class: "told" }, this.report, this.conclusion);
     this.sides = el("div", { class: "sides", hidden: true }, told, this.texts); // shown with the first run, and then for good
-    show(root, head, this.#form(), this.progress, this.problems, this.sides);
+    show(root, head, this.#form(), this.problems, this.sides);
     for (const event of ["reset", "figures"]) app.liveStore.addEventListener(event, () => this.#offerLanes());
     this.#offerLanes();
+    document.addEventListener("speak", () => keptReport.set(JSON.stringify(this.#reported)));
+    this.#tellReport(JSON.parse(keptReport.get() ?? "[]"));
+    keptReport.set(null);
+  }
+
+  /** Of the runs so far. */
+  #tellReport(runs) {
+    this.#reported = runs;
+    show(this.report, runs.length ? tryReport(runs) : null);
+    this.conclusion.textContent = tryConclusion(runs);
+    if (runs.length) this.sides.hidden = false;
   }
 
   #form() {
@@ -156,15 +171,17 @@ class TryPanel {
     if (this.prompt.value.trim() === "") return this.#tellProblem(tryWords("empty"));
     this.#abort = new AbortController();
     this.#enable();
-    show(this.report);
+    this.#tellReport([]);
     show(this.texts);
     this.sides.hidden = false;
-    this.conclusion.textContent = "";
     this.app.show(this.app.liveStore);
     this.app.view.follow();
+    const sight = new TrySight(this.sides);
+    sight.begin();
     try {
       await this.#runAll(this.#policies);
     } finally {
+      sight.end();
       this.#abort = null;
       this.#enable();
     }
@@ -179,8 +196,7 @@ class TryPanel {
         const run = new TryRun(this.app, policy, prompts);
         if (!(await this.#isRunWell(run, signal))) continue;
         runs.push(run);
-        show(this.report, tryReport(runs));
-        this.conclusion.textContent = tryConclusion(runs);
+        this.#tellReport(runs.map(plainRun));
       }
       this.progress.textContent = "";
       this.#showRuns(runs);

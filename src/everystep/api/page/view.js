@@ -17,6 +17,7 @@ export class View extends EventTarget {
     this.pointed = null; // sequence id
     this.chosen = null;
     this.clockOffsetS = null; // the server's clock less the page's
+    this.heldS = null; // where the clock stands while no server answers
     this.store = null; // what is shown; set by the app
   }
 
@@ -31,13 +32,20 @@ export class View extends EventTarget {
 
   /** The server said what time it is; the reply was under way for a while, so that the fastest is the truest. */
   setClock(nowS) {
+    this.heldS = null;
     const offsetS = nowS - performance.now() / 1000;
     const lateS = (this.clockOffsetS ?? -Infinity) - offsetS;
     const isTruer = lateS <= 0 || lateS > NEW_CLOCK_S;
     this.clockOffsetS = isTruer ? offsetS : this.clockOffsetS - lateS * DRIFT_SHARE;
   }
 
+  /** Nobody knows of a later time than this, until the server says what time it is. */
+  holdClock() {
+    this.heldS = this.nowS;
+  }
+
   get nowS() {
+    if (this.heldS !== null) return this.heldS;
     return this.clockOffsetS === null ? 0 : performance.now() / 1000 + this.clockOffsetS;
   }
 

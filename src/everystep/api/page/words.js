@@ -18,9 +18,10 @@ export function language() {
   return spoken;
 }
 
-/** The page is made anew: what is known of the server comes from the server. */
+/** The page is made anew: what is known of the server comes from the server.  Listen for "speak" of the document to keep more. */
 export function speak(tag) {
   chosenLanguage.set(tag);
+  document.dispatchEvent(new Event("speak"));
   location.reload();
 }
 
