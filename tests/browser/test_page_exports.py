@@ -79,7 +79,7 @@ def test_the_svg_tints_a_seat_between_two_steps_of_whoever_keeps_it(chromium):
          "rows": [{"seat": seat, "sequence_id": who, **rows} for seat, who in enumerate(people)]}
         for n, people in enumerate(sitting)
     ]  # fmt: skip
-    root = ElementTree.fromstring(call(page, "exports.js", TURNS, steps))
+    root = ElementTree.fromstring(call(page, "exports", TURNS, steps))
     page.close()
     cells = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "cell"]
     tinted = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "seated"]

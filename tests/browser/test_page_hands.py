@@ -113,7 +113,7 @@ def test_a_run_is_said_aloud_once_and_not_with_every_token(stage, open_page):
 
 
 @pytest.mark.parametrize("locale", ["en-US", "ko-KR"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [320, 390, 1440])
 def test_nothing_is_wider_than_the_window(start_stage, open_page, locale, width):
     stage = start_stage(max_num_seqs=8)
     page = open_page(stage.url, locale=locale, viewport={"width": width, "height": 844})

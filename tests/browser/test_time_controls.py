@@ -167,3 +167,57 @@ def test_keys_that_mean_something_else_where_one_is_go_on_meaning_it(stage, open
     controls(page).get_by_role("button", name="Follow").focus()
     page.keyboard.press("Space")
     expect(controls(page).get_by_role("button", name="Pause")).to_be_visible()
+
+
+def seconds_of(page) -> float:
+    """The time at the right edge, as the page tells it."""
+    return float(controls(page).locator("output").inner_text().removesuffix(" s"))
+
+
+def test_nobody_zooms_into_the_future(stage, open_page):
+    page = open_page(stage.url)
+    ready(stage, page)  # time stands
+    for _ in range(12):
+        page.keyboard.press("-")
+        page.keyboard.press("ArrowRight")
+    told = seconds_of(page)
+    assert told <= stage.client.get("/figures").json()["now_s"] + 0.01
+    for _ in range(12):
+        page.keyboard.press("+")
+    assert seconds_of(page) <= stage.client.get("/figures").json()["now_s"] + 0.01
+
+
+def test_who_was_stopped_waits_no_longer_though_time_stands(stage, open_page):
+    """The last step that was made still names them; nothing is known of the time behind its end."""
+    page = open_page(stage.url)
+    expect(page.locator(".lane")).to_have_count(3)
+    stage.runner.hold()
+    page.locator("#try select").select_option("static")
+    page.get_by_role("button", name="Send").click()
+    stage.steps(3)
+    line = page.locator(f"{STATIC} .line h3")
+    expect(line).to_have_text("Waiting: 12")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(f"{STATIC} .counts")).to_contain_text("0 running · 0 waiting")
+    stage.runner.release()
+    expect(line).to_have_text("Nobody waits")
+    press(page, "Pause")
+    expect(line).to_have_text("Nobody waits")
+
+
+def test_time_stands_while_no_server_answers(stage, open_page):
+    page = open_page(stage.url, is_checked=False)  # the browser itself notes an aborted request as an error
+    ready(stage, page)
+    counts = page.locator(f"{STATIC} .counts")
+    expect(counts).to_contain_text("0 running · 0 waiting")
+    page.route("**/figures", lambda route: route.abort())
+    expect(page.locator("#header .state")).to_have_text("server away")
+    expect(counts).not_to_contain_text("running")  # nobody knows
+    told = seconds_of(page)
+    for _ in range(2):  # it is tried again, half a second and more later
+        with page.expect_event("requestfailed"):
+            pass
+    assert seconds_of(page) == told
+    page.unroute("**/figures")
+    expect(page.locator("#header .state")).to_have_text("live")
+    expect(counts).to_contain_text("0 running · 0 waiting")
