@@ -70,10 +70,9 @@ def run_all_lanes(page: Page) -> None:
     expect(send).to_be_enabled(timeout=RUN_MS)
 
 
-def show_whole_run(page: Page) -> None:
-    """Time stands still, and as far out as all lanes' steps need."""
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="All", exact=True).click()
+def see_whole_run(page: Page) -> None:
+    """The page itself shows all lanes' steps once they have run, and time stands still."""
+    expect(page.get_by_role("button", name="Follow")).to_be_visible()
     page.mouse.move(2, 2)  # nothing is pointed at
     expect(page.locator('.lane[data-policy="static"] .counts')).to_contain_text("% held")
     page.wait_for_timeout(1_000)  # the shares beside each lane are told twice a second
@@ -83,7 +82,7 @@ def take(browser: Browser, url: str, context: dict[str, Any], shoot: Callable[[P
     page = browser.new_page(**context)
     page.goto(url)
     run_all_lanes(page)
-    show_whole_run(page)
+    see_whole_run(page)
     save(shoot(page), FIGURES / name)
     page.close()
 
