@@ -96,9 +96,9 @@ def down_to_the_last_lane(page: Page) -> bytes:
     )
 
 
-def from_the_report_on(page: Page) -> bytes:
-    """A phone's screen, scrolled to what the run took."""
-    page.locator("#try .report").evaluate("(report) => report.scrollIntoView()")
+def from_the_lanes_on(page: Page) -> bytes:
+    """A phone's screen, scrolled to the lanes."""
+    page.locator("#lanes").evaluate("(lanes) => lanes.scrollIntoView()")
     return page.screenshot()
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     with served(flags) as url, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         take(browser, url, WIDE, down_to_the_last_lane, "live-page.png")
-        take(browser, url, PHONE, from_the_report_on, "live-page-phone.png")
+        take(browser, url, PHONE, from_the_lanes_on, "live-page-phone.png")
         browser.close()
 
 
