@@ -47,25 +47,26 @@ def test_all_lanes_of_a_run_and_its_report_are_on_the_first_screen(stage, open_p
     assert page.evaluate("() => scrollY") == 0
 
 
-def test_on_a_phone_the_lanes_come_into_sight_and_then_the_report(stage, open_page):
+def running_on_a_phone(stage, open_page):
+    """The page in the midst of a run, whose model is held."""
     page = open_page(stage.url, viewport=PHONE)
     expect(page.locator("#try button.main")).to_be_enabled()
     stage.runner.hold()
     page.locator("#try button.main").click()
     stage.steps(3)
     expect(lane(page, "static").locator("canvas")).to_be_in_viewport(ratio=1)
+    return page
+
+
+def test_on_a_phone_the_lanes_come_into_sight_and_then_the_report(stage, open_page):
+    page = running_on_a_phone(stage, open_page)
     expect(page.locator("#try form")).not_to_be_in_viewport()
     stage.runner.release()
     expect(page.locator("#try .ratio")).to_be_in_viewport()
 
 
 def test_on_a_phone_whoever_moved_the_page_meanwhile_stays_where_they_are(stage, open_page):
-    page = open_page(stage.url, viewport=PHONE)
-    expect(page.locator("#try button.main")).to_be_enabled()
-    stage.runner.hold()
-    page.locator("#try button.main").click()
-    stage.steps(3)
-    expect(lane(page, "static").locator("canvas")).to_be_in_viewport(ratio=1)
+    page = running_on_a_phone(stage, open_page)
     page.evaluate("() => document.querySelector('#figures').scrollIntoView()")
     stage.runner.release()
     expect(page.locator("#try tbody tr")).to_have_count(3)
