@@ -312,13 +312,13 @@ async def test_a_body_where_none_belongs_is_passed_over(server: Server) -> None:
      "/" + "a" * 60_000, "/..%2f..%2fetc/passwd", "/v1/completions/", "/v1//models", "/generate;x", "/requests/"],
 )  # fmt: skip
 async def test_a_path_that_is_none_is_404_in_our_shape(server: Server, path: str) -> None:
-    reply = await server.http.get(path)
+    reply = await server.http.get(f"http://tiny{path}")  # whole: of "//health" alone a client makes a host's page
     assert reply.status_code == 404, path[:50]
     assert reply.json()["error"]["type"] == "not_found"
     assert len(reply.content) < 1500
 
 
-@pytest.mark.parametrize("name", ["x", "..", "%00", "%ff", "a" * 50_000, "gen-%0d%0aX: 1", "\N{ROBOT FACE}", "a/b"])
+@pytest.mark.parametrize("name", ["x", "%2e%2e", "%00", "%ff", "a" * 50_000, "gen-%0d%0aX: 1", "\N{ROBOT FACE}", "a/b"])
 async def test_a_request_that_nobody_sent_is_404(server: Server, name: str) -> None:
     for place in ("/requests/", "/v1/models/"):
         reply = await server.http.get(place + name)

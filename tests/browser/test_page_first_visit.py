@@ -106,7 +106,7 @@ NAMES = """
   const told = [];
   const context = { measureText: (text) => ({ width: 7 * text.length }), fillText: (text) => told.push(text) };
   const row = { sequence_id: "gen-0123456789abcdef-3", phase: "decode", new_tokens: 1, context_tokens: 4096, seat: 0 };
-  paintName(context, { ratio: 1, row: 18, gap: 1 }, { font: "", ink: "" }, row, { ink: "", prefillInk: "" }, 0, width);
+  paintName(context, { ratio: 1, row: 18, gap: 1 }, { font: "", ink: "", places: palette() }, row, 0, width);
   return told;
 })
 """

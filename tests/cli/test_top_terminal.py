@@ -75,6 +75,12 @@ class Terminal:
         return bool(data)
 
 
+def as_a_shell_would() -> None:
+    """Ctrl-C is a signal, and one that is heeded: whoever runs in the background, as tests may, ignores it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def in_a_terminal(tmp_path: Path, *args: str, columns: int = 80, **variables: str) -> Iterator[Terminal]:
     own, its = pty.openpty()
@@ -84,7 +90,7 @@ def in_a_terminal(tmp_path: Path, *args: str, columns: int = 80, **variables: st
     process = subprocess.Popen(
         [sys.executable, "-m", "everystep", "top", "--interval", "0.1", *args],
         stdin=its, stdout=its, stderr=its, env=env, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal, as in a shell
+        preexec_fn=as_a_shell_would,
     )  # fmt: skip
     os.close(its)
     terminal = Terminal(process, own)

@@ -41,17 +41,54 @@ export function paintSteps(context, scale, look, lane, tile, state) {
   const fromPx = tile * scale.tilePx;
   const untilS = (fromPx + scale.tilePx) / scale.pxPerS;
   const next = state.last === null ? lane.indexAt(fromPx / scale.pxPerS) : lane.indexAt(state.last.start_s) + 1;
+  const runs = new CellRuns(context, scale, look);
+  const marks = []; // painted last, over the cells
   for (let i = Math.max(0, next); i < lane.steps.length; i++) {
     const step = lane.steps[i];
     if (i > 0) paintSeated(context, scale, look, lane.steps[i - 1], step, fromPx);
-    if (step.start_s >= untilS) {
-      state.isWhole = true;
+    state.isWhole = step.start_s >= untilS;
+    if (state.isWhole) break;
+    const x = scale.px(step.start_s) - fromPx;
+    paintStep(scale, step, x, state, runs, marks);
+    if (beginsRound(step, lane.steps[i - 1]) && isApart(state.marked, "round", x, scale)) {
+      marks.push(() => paintBorder(context, scale, look, x));
+    }
+    state.last = step;
+  }
+  runs.end();
+  for (const paint of marks) paint();
+}
+
+/** Cells of one row that touch each other are painted as one: far out a row has thousands. */
+class CellRuns {
+  #runs = new Map(); // seat → { row, x, right, isLone: of one step }
+
+  constructor(context, scale, look) {
+    this.context = context;
+    this.scale = scale;
+    this.look = look;
+  }
+
+  /** A cell of `row`, right of those that came before. */
+  add(row, x, width) {
+    const run = this.#runs.get(row.seat);
+    if (run?.right === x && run.row.sequence_id === row.sequence_id && run.row.phase === row.phase) {
+      run.right = x + width;
+      run.isLone = false;
       return;
     }
-    paintStep(context, scale, look, step, scale.px(step.start_s) - fromPx, state);
-    const x = scale.px(step.start_s) - fromPx;
-    if (beginsRound(step, lane.steps[i - 1]) && isApart(state.marked, "round", x, scale)) paintBorder(context, scale, look, x);
-    state.last = step;
+    if (run !== undefined) this.#paint(run);
+    this.#runs.set(row.seat, { row, x, right: x + width, isLone: true });
+  }
+
+  end() {
+    for (const run of this.#runs.values()) this.#paint(run);
+    this.#runs.clear();
+  }
+
+  #paint({ row, x, right, isLone }) {
+    paintCell(this.context, this.scale, this.look, row, x, right - x);
+    if (isLone) paintName(this.context, this.scale, this.look, row, x, right - x); // a number is one step's
   }
 }
 
@@ -75,16 +112,16 @@ export function sits(before, row) {
 }
 
 /** A step narrower than a pixel shares its column with the first of those that fall into it; all ends are marked. */
-function paintStep(context, scale, look, step, x, state) {
+function paintStep(scale, step, x, state, runs, marks) {
   const width = Math.max(1, scale.px(step.end_s) - scale.px(step.start_s));
   const isShared = x + width <= state.drawnTo;
   const inner = width > 5 * scale.ratio ? width - Math.round(scale.ratio) : width; // steps stand apart where there is room
   if (!isShared) state.drawnTo = x + width;
   for (const row of step.rows) {
     if (row.seat >= scale.rows) continue;
-    if (!isShared) paintCell(context, scale, look, row, x, inner);
+    if (!isShared) runs.add(row, x, inner);
     if (row.finish !== null && isApart(state.marked, row.seat, x + inner, scale)) {
-      paintEnd(context, scale, look, x + inner, row.seat * scale.row);
+      marks.push(() => paintEnd(runs.context, scale, runs.look, x + inner, row.seat * scale.row));
     }
   }
 }
@@ -109,9 +146,6 @@ function paintCell(context, scale, look, row, x, width) {
     context.fillStyle = look.hatch;
     context.fillRect(x, y, width, height);
   }
-  if (width > NAME_CSS_PX.width * scale.ratio && height > NAME_CSS_PX.height * scale.ratio) {
-    paintName(context, scale, look, row, colours, x, width);
-  }
 }
 
 /** The step that ended a row has a mark at its right. */
@@ -122,7 +156,10 @@ function paintEnd(context, scale, look, right, y) {
 }
 
 /** What there is room for, in whole words: a number cut in its middle is another number. */
-function paintName(context, scale, look, row, colours, x, width) {
+function paintName(context, scale, look, row, x, width) {
+  const height = scale.row - scale.gap;
+  if (width <= NAME_CSS_PX.width * scale.ratio || height <= NAME_CSS_PX.height * scale.ratio) return;
+  const colours = look.places[placeOf(row.sequence_id)];
   context.font = look.font;
   const name = shortName(row.sequence_id);
   const wordings = row.phase === "held" ? [name] : [`${name}  +${row.new_tokens} → ${row.context_tokens}`, name];
@@ -131,7 +168,7 @@ function paintName(context, scale, look, row, colours, x, width) {
   if (words === undefined) return;
   context.textBaseline = "middle";
   context.fillStyle = { decode: colours.ink, prefill: colours.prefillInk, held: look.ink }[row.phase];
-  context.fillText(words, x + 4 * scale.ratio, row.seat * scale.row + (scale.row - scale.gap) / 2);
+  context.fillText(words, x + 4 * scale.ratio, row.seat * scale.row + height / 2);
 }
 
 /** Where a round begins, none who sat before sits now. */
