@@ -31,9 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """Ended with this folder's tests: its driver has an event loop in this thread, beside which none could run."""
+    """Ended with its file: the driver has an event loop in this thread, beside which no other test's could run."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path is not None, "no chromium in PATH: apt install chromium"
     with playwright.sync_playwright() as driver:
