@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import expect
 
@@ -24,10 +26,21 @@ def run(stage, page, policy: str, lengths: list[int], num_steps: int) -> list[di
         stage.steps(1)
     assert sending.result(60).status_code == 200
     expect(page.locator(f'.lane[data-policy="{policy}"] .counts')).to_contain_text("working")
-    show_all(page)
     steps = stage.log(policy)
     assert len(steps) == num_steps
-    return steps
+    show_all(page)
+    for _ in range(200):
+        if steps_in_view(page) >= {step["step"] for step in steps}:
+            return steps
+        page.locator("#controls").get_by_role("button", name="All", exact=True).click()
+    raise AssertionError("the last steps never came to the page")
+
+
+def steps_in_view(page) -> set[int]:
+    """Their numbers, as the page itself saves them."""
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Save steps").click()
+    return {step["step"] for step in json.loads(started.value.path().read_text())["steps"]}
 
 
 def show_all(page) -> None:
