@@ -2,6 +2,7 @@
 
 Owns the names ``everystep_process_*``.  They are those of every Prometheus client, with the product's name before them
 and a label for which process: out of memory, the kernel ends the worker, so its memory is what an operator watches.
+What a process has used is the system's count of that process: a new worker's begins at zero, as a rate expects.
 Empty where the system has no ``/proc``.
 """
 
