@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from browser.staged import Stage, staged
+from cli.kill_load import workers_of
 from cli.served import DEADLINE_S, environment, serving
 
 HOME = b"\x1b[H"
@@ -107,10 +107,6 @@ def check_is_left_as_it_was(terminal: Terminal) -> None:
     for begin, end in ((ALTERNATE, BACK), (HIDDEN_CURSOR, CURSOR)):
         assert terminal.received.count(begin) == terminal.received.count(end) == 1
     assert b"Traceback" not in terminal.received
-
-
-def workers_of(server_pid: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(server_pid).children() if "spawn_main" in " ".join(child.cmdline())]
 
 
 @pytest.mark.slow

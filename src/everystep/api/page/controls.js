@@ -1,11 +1,12 @@
 // Time and files: follow or pause, move and zoom, open a recording, save what is seen; and the keys for it.
 
 import { el, save, show } from "./dom.js";
-import { stepsBetween, svgOf, traceOf } from "./exports.js";
+import { svgOf, traceOf } from "./exports.js";
 import { Player } from "./player.js";
 import { RecordingError } from "./recorded_server.js";
 import { readRecording } from "./recording.js";
 import { seatLegend } from "./seat_legend.js";
+import { stepsBetween } from "./seat_steps.js";
 import { duration, translator } from "./words.js";
 
 const ZOOM = 1.5;

@@ -4,6 +4,7 @@
 import { coloursOf, isDark } from "./colours.js";
 import { svgEl } from "./dom.js";
 import { sits } from "./seat_paint.js";
+import { stepsBetween } from "./seat_steps.js";
 
 // A recording may have any id in it.  Source: XML 1.0, production 2 "Char"; halves of pairs are none.
 const NOT_IN_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
@@ -15,12 +16,6 @@ const MARGIN = 10;
 const CAUSES = ["round_running", "no_seat", "no_blocks", "no_budget", "behind"];
 const ENGINE_PID = 1;
 const PIDS_PER_LANE = 10_000; // viewers take thread ids as unique over all processes, as in /steps/trace
-
-/** Steps of the lane that are seen, whole or in part, between two times. */
-export function stepsBetween(lane, fromS, toS) {
-  const first = Math.max(0, lane.indexAt(fromS));
-  return lane.steps.slice(first).filter((step) => step.end_s > fromS && step.start_s < toS);
-}
 
 /** The lanes between two times as the text of an SVG file. */
 export function svgOf(lanes, fromS, toS) {

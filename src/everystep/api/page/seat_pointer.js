@@ -117,8 +117,8 @@ class Hand {
   }
 
   #pan(byCss) {
-    const { view, store } = this.app;
-    view.moveBy(byCss / view.pxPerS, store);
+    const { view } = this.app;
+    view.moveBy(byCss / view.pxPerS);
   }
 
   #pinch(id, before, now) {

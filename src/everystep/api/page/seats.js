@@ -4,6 +4,7 @@ import { el, show } from "./dom.js";
 import { paintWith, repaint } from "./frames.js";
 import { SeatPicture } from "./seat_picture.js";
 import { steer } from "./seat_pointer.js";
+import { seatStepsOf, stepsBetween } from "./seat_steps.js";
 import { mountTip } from "./seat_tip.js";
 import { number, translator } from "./words.js";
 
@@ -96,19 +97,8 @@ function countsLine(app, policy, picture) {
   return parts.join(" · ");
 }
 
-/** Seats times steps of the part of time that is shown. */
+/** Of the part of time that is shown. */
 function seatStepsIn(lane, scale) {
-  const sums = { working: 0, held: 0, empty: 0 };
-  if (lane === undefined || scale === null) return sums;
-  for (let i = Math.max(0, lane.indexAt(scale.startS)); i < lane.steps.length; i++) {
-    const step = lane.steps[i];
-    if (step.start_s >= scale.endS) break;
-    if (step.end_s <= scale.startS) continue;
-    let held = 0;
-    for (const row of step.rows) if (row.phase === "held") held += 1;
-    sums.held += held;
-    sums.working += step.rows.length - held;
-    sums.empty += lane.seats - step.rows.length;
-  }
-  return sums;
+  if (lane === undefined || scale === null) return seatStepsOf([], 0);
+  return seatStepsOf(stepsBetween(lane, scale.startS, scale.endS), lane.seats);
 }

@@ -1,5 +1,6 @@
 // One run of "try it": the prompts of one request through one lane, what came of them, and who sat where meanwhile.
 
+import { seatStepsOf } from "./seat_steps.js";
 import { ServerError } from "./server.js";
 
 const ASKED_STEPS = 200; // at once
@@ -134,18 +135,11 @@ export class TryRun {
   #countSeats(steps) {
     const ours = steps.filter((step) => step.rows.some((row) => this.#isOurs(row)));
     const seats = this.#store.lanes.get(this.policy).seats;
-    const sums = { working: 0, held: 0, empty: 0 };
-    for (const step of ours) {
-      const working = step.rows.filter((row) => row.phase !== "held");
-      sums.working += working.length;
-      sums.held += step.rows.length - working.length;
-      sums.empty += seats - step.rows.length;
-      this.foreign += working.filter((row) => !this.#isOurs(row)).length;
-    }
+    for (const { rows } of ours) this.foreign += rows.filter((row) => row.phase !== "held" && !this.#isOurs(row)).length;
     const [first, last] = [ours[0].step, ours.at(-1).step];
     this.span = { fromS: ours[0].start_s, toS: ours.at(-1).end_s };
     this.steps = ours.length;
-    this.seatSteps = sums;
+    this.seatSteps = seatStepsOf(ours, seats);
     this.stepsElsewhere = steps.filter(({ step, policy }) => policy !== this.policy && step > first && step < last).length;
   }
 }

@@ -65,10 +65,10 @@ export class View extends EventTarget {
     this.dispatchEvent(new Event("move"));
   }
 
-  /** Within what there is of `store`; who comes to the present follows it again. */
-  moveBy(seconds, store) {
+  /** Within what there is; who comes to the present follows it again. */
+  moveBy(seconds) {
+    const { store, lastS } = this;
     const endS = this.edgeS + seconds;
-    const lastS = store.isLive ? this.nowS : store.endS;
     if (store.isLive && endS >= lastS) this.moveTo(null);
     else this.moveTo(Math.max(Math.min(store.startS, lastS), Math.min(lastS, endS)));
   }
